@@ -28,6 +28,7 @@ from ullage.service.engine_port import (
     LaunchOrder,
     NodeReported,
     Registered,
+    SignalOrder,
     TaskOrder,
     TaskOutcome,
     Unbound,
@@ -63,6 +64,7 @@ class SimulatedEngine:
         self.forgotten: list[str] = []
         self.notes: list[tuple[str, int, str]] = []
         self.graces: dict[str, float] = {}
+        self.signals: list[tuple[str, SignalOrder]] = []
 
     def launch(self, order: LaunchOrder) -> None:
         self.workers[order.executor] = Worker(order)
@@ -88,6 +90,9 @@ class SimulatedEngine:
         if worker is not None and not worker.stopped:
             worker.stopped = True
             self.events.append(ExecutorGone(executor, "stopped"))
+
+    def signal(self, executor: str, order: SignalOrder) -> None:
+        self.signals.append((executor, order))
 
     def note(self, logs: str, task: int, text: str) -> None:
         self.notes.append((logs, task, text))

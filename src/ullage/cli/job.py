@@ -18,6 +18,7 @@ from ullage.client.spec import SessionOptions
 from ullage.model.array import Array, parse_request
 from ullage.model.dependency import parse_dependencies
 from ullage.model.duration import FORMS, parse_duration
+from ullage.model.early_signal import USUAL_BEFORE_S, parse_signal
 from ullage.model.error import invalid
 from ullage.model.notice import NotifyOn
 from ullage.model.queue import DEFAULT_QUEUE
@@ -77,6 +78,12 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help=f"time between SIGTERM and SIGKILL when it is evicted, cancelled or too late: {FORMS}",
     )
+    parser.add_argument(
+        "--signal",
+        metavar="NAME[@TIME]",
+        help="send its program a signal, such as USR1@60, so long before its time limit or an eviction ends it "
+        f"(default: {USUAL_BEFORE_S:g} s)",
+    )
     parser.add_argument("-n", "--name", help="id of its session (default: chosen by the server)")
     parser.add_argument(
         "-a",
@@ -133,6 +140,7 @@ def job_of(arguments: argparse.Namespace) -> JobRequest:
         "priority": arguments.priority,
         "task_timeout_s": None if arguments.time_limit is None else parse_duration(arguments.time_limit),
         "grace_s": None if arguments.grace is None else parse_duration(arguments.grace, "grace"),
+        "signal": None if arguments.signal is None else _signal_of(arguments.signal),
         "max_instances": at_once,
         "after": [str(each) for each in parse_dependencies(arguments.after)],
         "notify": arguments.notify,
@@ -174,6 +182,11 @@ def _notify_on(arguments: argparse.Namespace) -> Literal["end", "fail"]:
     if arguments.notify_on is not None and arguments.notify is None and arguments.notify_command is None:
         raise invalid("--notify-on", arguments.notify_on, "give --notify or --notify-command too")
     return "fail" if arguments.notify_on == NotifyOn.FAIL else "end"
+
+
+def _signal_of(text: str) -> str:
+    parse_signal(text, "--signal")
+    return text
 
 
 def _begin_of(text: str) -> float:

@@ -27,7 +27,8 @@ class SessionOptions(TypedDict, total=False):
     `gpu=0.5`, or a mapping with the same keys. `min_instances` and `max_instances` count executors; with
     `batch_size` n they start n at a time or not at all. `retries` is how often a failed task is run again,
     `task_timeout_s` the longest time of one task; their defaults are those of the application. A task that is evicted,
-    cancelled or too late gets SIGTERM, and SIGKILL after `grace_s` seconds. With `close_when_done` the session
+    cancelled or too late gets SIGTERM, and SIGKILL after `grace_s` seconds; with `signal="USR1@60"` it gets SIGUSR1
+    60 seconds before its time limit or an eviction ends it. With `close_when_done` the session
     closes itself once its tasks have ended. Every executor gets `common_data` once. `environment` and
     `working_directory` are for the executors. It runs `after` other sessions have ended with
     success (`ok:ID`), ended (`end:ID`), failed (`fail:ID`) or started (`start:ID`), and not before `begin_at` (a
@@ -48,6 +49,7 @@ class SessionOptions(TypedDict, total=False):
     retries: int | None
     task_timeout_s: float | None
     grace_s: float | None
+    signal: str | None
     close_when_done: bool
     environment: Mapping[str, str]
     working_directory: str | None

@@ -7,6 +7,7 @@ from math import inf, isfinite
 
 from ullage.model.array import Array, parse_array
 from ullage.model.dependency import Dependency
+from ullage.model.early_signal import parse_signal
 from ullage.model.environment import check_absolute_path, check_environment
 from ullage.model.error import Conflict, invalid
 from ullage.model.name import check_name
@@ -83,7 +84,8 @@ class SessionSpec:
     """The specification of a session. `max_instances` None leaves the number of executors to the queue.
 
     `retries` and `task_timeout_s` override those of the application; `grace_s` is the time from SIGTERM to SIGKILL of a
-    task that is ended. With `close_when_done` the session closes by itself once all of its tasks, of which there was at
+    task that is ended. Its program gets the `signal`, such as `USR1@60`, so many seconds before its time limit or an
+    eviction ends it. With `close_when_done` the session closes by itself once all of its tasks, of which there was at
     least one, have ended. With `batch_size` n, executors come in gangs of n that start together or not at all; minimum
     and maximum count executors and are held in whole gangs (minimum rounded up, maximum down). It gets no executor
     before `begin_at` (seconds since the epoch), and before what it is to run `after` has happened. `array` are the
@@ -115,6 +117,7 @@ class SessionSpec:
     array: str | None = None
     notify: str | None = None
     notify_on: NotifyOn = NotifyOn.END
+    signal: str | None = None
 
     def __post_init__(self) -> None:
         check_name("application", self.application)
@@ -145,6 +148,8 @@ class SessionSpec:
             raise invalid("task_timeout_s", self.task_timeout_s, "more than 0 seconds is needed; omit it for no limit")
         if self.grace_s is not None and not 0 <= self.grace_s < inf:
             raise invalid("grace_s", self.grace_s, "a number of seconds from 0 is needed; omit it for the usual one")
+        if self.signal is not None:
+            parse_signal(self.signal)
 
     def _check_when(self) -> None:
         """Refuse a begin, an array or a notice that is none."""

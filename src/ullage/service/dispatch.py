@@ -76,7 +76,7 @@ class Dispatcher:
         now, orders = self._clock(), []
         for task in tasks:
             task.claim, task.executor, task.handed_out_at = self._state.next_claim(), executor.id, now
-            executor.tasks[task.claim] = task
+            executor.tasks[task.claim], task.signalled = task, ""
             shared = record.submissions[task.submission].shared
             unseen = shared is not None and task.submission not in executor.shared_sent
             orders.append(

@@ -71,6 +71,14 @@ class TaskOrder(NamedTuple):
     shared: bytes | None = None
 
 
+class SignalOrder(NamedTuple):
+    """A signal for the program of a hand-out; `text` says in its log why."""
+
+    claim: int
+    number: int
+    text: str
+
+
 class Engine(Protocol):
     """Runs executors. Every order is answered later by an event, also when it fails."""
 
@@ -85,6 +93,9 @@ class Engine(Protocol):
 
     def unbind(self, executor: str) -> None:
         """Leave the session once handed-out tasks are done: `Unbound` follows, or `ExecutorGone`."""
+
+    def signal(self, executor: str, order: SignalOrder) -> None:
+        """Send a signal to the program of a hand-out, if that runs. No event follows."""
 
     def stop(self, executor: str, grace_s: float) -> None:
         """End the worker and all it started, after `grace_s` by force: `ExecutorGone` follows once none is left."""

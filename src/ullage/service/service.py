@@ -34,6 +34,7 @@ from ullage.service.consolidation import Consolidations
 from ullage.service.context import ServiceContext
 from ullage.service.dependencies import text_of_waits, with_dependencies
 from ullage.service.dispatch import Dispatcher
+from ullage.service.early_signals import EarlySignals
 from ullage.service.engine_port import (
     Completed,
     Engine,
@@ -150,7 +151,7 @@ class UllageService:
         self.consolidations = Consolidations(context, self._nominated)
         self.observations = Observations(context)
         self.quotas, self.tokens = NamespaceQuotas(context), AccessTokens(context)
-        self.card_use = CardUse()
+        self.card_use, self._early_signals = CardUse(), EarlySignals(context)
         self.catalog = Catalog(context, self.sessions.forget, self.quotas.follow)
         self._waits = Waits(context)
         self.loop = Loop(context, self.executors, self._waits)
@@ -209,6 +210,7 @@ class UllageService:
             self.gangs.expire(now),  # after what time frees
             self.nodes.expire(now),
             self.tasks.expire(now),
+            self._early_signals.expire(now),
             self.executors.expire_gangs(now),
             self.executors.failures.expire(now),
             self.sessions.dependencies.expire(now),

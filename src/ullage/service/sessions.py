@@ -9,6 +9,7 @@ from heapq import nsmallest
 
 from ullage.model.application import ApplicationState
 from ullage.model.counted import counted
+from ullage.model.early_signal import check_signal
 from ullage.model.error import AlreadyExists, Conflict, invalid
 from ullage.model.history import ClosedQuery
 from ullage.model.nearest import missing
@@ -57,8 +58,8 @@ class Sessions:
         Raises:
             NotFound: no such application or queue. Conflict: the application is disabled.
             AlreadyExists: the id is taken. Conflict: what it is to run after can never happen.
-            InvalidRequest: the queue has children, it is above a maximum of the queue, or no process starts in so
-                little memory.
+            InvalidRequest: the queue has children, it is above a maximum of the queue, no process starts in so
+                little memory, or its signal is due before its start.
 
         """
         application = self._state.application(spec.application)
@@ -71,6 +72,7 @@ class Sessions:
         if spec.notify is not None:
             check_host(spec.notify, self._notify_hosts)
         spec = within_bounds(self._state.queues, spec, application.task_timeout_s)
+        check_signal(spec.signal, application.task_timeout_s if spec.task_timeout_s is None else spec.task_timeout_s)
         if session_id in self._state.sessions:
             text = f"session {session_id} exists already; choose another name, or delete that one once it is closed"
             raise AlreadyExists(text, field="id")

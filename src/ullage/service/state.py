@@ -41,8 +41,8 @@ RECENT_BYTES = 8 << 20
 class TaskRecord:
     """A task without a stored result. `claim` names its present hand-out, `ending` why it is being stopped.
 
-    `batch` holds the tasks that run together with it, itself among them; `result` waits until all of
-    them have one.
+    `signalled` is the end before which this hand-out got its signal. `batch` holds the tasks that run together with it,
+    itself among them; `result` waits until all of them have one.
     """
 
     session: SessionRecord
@@ -56,6 +56,7 @@ class TaskRecord:
     executor: str | None = None
     handed_out_at: float = 0.0
     ending: Ending | None = None
+    signalled: str = ""
     batch: tuple[TaskRecord, ...] = ()
     result: TaskResult | None = None
 

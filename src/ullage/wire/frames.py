@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Version of these frames; a worker with another one is refused."""
 
 MAX_FRAME = 1 << 30
@@ -115,8 +115,19 @@ class Leave(msgspec.Struct, frozen=True, array_like=True, tag=13):
     """Leave the session once the tasks before this frame are done; the response is `Left`."""
 
 
+class Signal(msgspec.Struct, frozen=True, array_like=True, tag=14):
+    """Send a signal to the program of the task with this claim, if it runs, and write `text` to its log before.
+
+    No frame answers it.
+    """
+
+    claim: int
+    number: int
+    text: str
+
+
 FromWorker = Hello | Entered | Done | GaveBack | Left
-ToWorker = Enter | Run | Leave
+ToWorker = Enter | Run | Leave | Signal
 
 T = TypeVar("T")
 _encoder = msgspec.msgpack.Encoder()

@@ -53,7 +53,7 @@ class LogWriter:
     def __init__(self, directory: Path, name: str, limit: int = LIMIT, *, timed: bool = False) -> None:
         self._lost_bytes = 0
         self._why = ""
-        self._name = name
+        self.name = name
         self._segment_bytes = max(1, limit // SEGMENTS)
         self._file: int | None = None
         self._start = self._size = 0
@@ -114,13 +114,13 @@ class LogWriter:
             os.close(self._file)
             self._file = None
             self._start, self._size = self._start + self._size, 0
-        self._file = self._create(_segment(self._name, self._start))
-        starts = _starts(self._directory, self._name)
+        self._file = self._create(_segment(self.name, self._start))
+        starts = _starts(self._directory, self.name)
         for start in [start for start in starts if start <= self._start][:-SEGMENTS]:
             self._drop(start)
 
     def _drop(self, start: int) -> None:
-        name = _segment(self._name, start)
+        name = _segment(self.name, start)
         if start:
             os.unlink(name, dir_fd=self._directory)
             return
@@ -133,14 +133,14 @@ class LogWriter:
     def _open(self) -> None:
         """Continue the log of an earlier writer; a file that is not ours is replaced."""
         with suppress(FileExistsError):
-            self._file = self._create(self._name, replace=False)
+            self._file = self._create(self.name, replace=False)
             return
         try:
-            self._start = _last_start(self._directory, self._name)
-            name = _segment(self._name, self._start)
+            self._start = _last_start(self._directory, self.name)
+            name = _segment(self.name, self._start)
             facts = _facts(self._directory, name)
         except NotALog:
-            name, facts = _segment(self._name, self._start), None
+            name, facts = _segment(self.name, self._start), None
         if facts is None or facts.st_nlink > 1:
             self._file = self._create(name)
         elif facts.st_mode & stat.S_IWUSR:

@@ -24,6 +24,7 @@ class CreateSession(Schema, frozen=True, kw_only=True):
     `after` are dependencies such as `ok:ID` (also `end:`, `fail:`, `start:`); it gets no executor before `begin_at`.
     `array` are the indices of its tasks, such as `0-99`. The URL `notify` gets a notice of its end, or with `notify_on`
     fail only if a task did not succeed. The `owner` is the caller; another one is for operators.
+    `signal`, such as `USR1@60`, is sent to its programs so many seconds before a time limit or an eviction ends them.
     `user` is the user of the client's process, which counts where the token of the caller names nobody.
     """
 
@@ -43,6 +44,7 @@ class CreateSession(Schema, frozen=True, kw_only=True):
     retries: int | None = None
     task_timeout_s: float | None = None
     grace_s: float | None = None
+    signal: str | None = None
     close_when_done: bool = False
     after: list[str] = []
     begin_at: float | None = None

@@ -12,9 +12,10 @@ import errno
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Self
@@ -64,6 +65,8 @@ class CommandService:
     """Runs one program at a time, and forwards SIGTERM to it."""
 
     def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._running: tuple[Output, _Forwarding] | None = None
         self._directory = Path()
         self._session = ""
 
@@ -75,6 +78,24 @@ class CommandService:
 
     def on_session_leave(self) -> None:
         """Do nothing."""
+
+    def on_signal(self, number: int, text: str) -> None:
+        """Write the text to the log of the program, and send it the signal."""
+        with self._lock:
+            if self._running is not None:
+                printed, forwarding = self._running
+                printed.note(text)
+                forwarding.send(number)
+
+    @contextmanager
+    def _signalled_through(self, printed: Output, forwarding: _Forwarding) -> Iterator[None]:
+        with self._lock:
+            self._running = printed, forwarding
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running = None
 
     def on_task_invoke(self, task: Task) -> bytes:
         """Run the program to its end.
@@ -89,7 +110,12 @@ class CommandService:
             printed = Output(self._directory, str(task.id))
         except OSError as error:
             raise TaskFailed(f"its logs cannot be opened: {error.strerror or error}", code=NOT_EXECUTABLE) from None
-        with printed, _stdin(command.stdin) as stdin, _Forwarding() as forwarding:
+        with (
+            printed,
+            _stdin(command.stdin) as stdin,
+            _Forwarding(self._lock) as forwarding,
+            self._signalled_through(printed, forwarding),
+        ):
             started = time.monotonic()
             child = forwarding.start_to(_start(command, names, stdin, *printed.writers))
             printed.close_writers()
@@ -138,30 +164,48 @@ def _grant_variables(executor: Mapping[str, str]) -> dict[str, str]:
 
 
 class _Forwarding:
-    """Forwards SIGTERM to a program, also a signal that arrives while the program starts."""
+    """Sends signals to a program, also those that arrive while it starts; SIGTERM to this process among them.
+
+    It holds the lock where the main thread and another one meet.
+    """
+
+    def __init__(self, lock: threading.RLock) -> None:
+        self._lock = lock
+        self._waiting: list[int] = []
+        self._child: int | None = None  # a descriptor of the process: a pid may be that of another one later
 
     def __enter__(self) -> Self:
         self._terminated = False
-        self._child: subprocess.Popen[bytes] | None = None
         self._before = signal.signal(signal.SIGTERM, self._forward)
         return self
 
     def __exit__(self, *_: object) -> None:
         signal.signal(signal.SIGTERM, self._before)
+        if self._child is not None:
+            os.close(self._child)
         if self._terminated:
             os.kill(os.getpid(), signal.SIGTERM)  # the worker ends too
 
     def start_to(self, child: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
-        """Forward to `child`, including a signal that arrived before."""
-        self._child = child
-        if self._terminated:
-            child.send_signal(signal.SIGTERM)
+        """Send to `child`, including what arrived before."""
+        with self._lock:
+            self._child = os.pidfd_open(child.pid)
+            for number in self._waiting:
+                self.send(number)
         return child
 
-    def _forward(self, _number: int, _frame: FrameType | None) -> None:
+    def send(self, number: int) -> None:
+        """Send a signal to the program, or when it has started."""
+        with self._lock:
+            if self._child is None:
+                self._waiting.append(number)
+                return
+            with suppress(ProcessLookupError):  # it has ended
+                signal.pidfd_send_signal(self._child, number)
+
+    def _forward(self, number: int, _frame: FrameType | None) -> None:
         self._terminated = True
-        if self._child is not None:
-            self._child.send_signal(signal.SIGTERM)
+        self.send(number)
 
 
 def _wait(child: subprocess.Popen[bytes], started: float) -> Ended:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from types import FrameType
@@ -12,6 +13,7 @@ from types import FrameType
 from ullage.wire import frames
 from ullage.worker import failure, log_directory
 from ullage.worker.context import Context, Gang, enter_session, leave_session, set_task
+from ullage.worker.own_signals import OwnSignals, Signalled
 from ullage.worker.recorder import Recorder, Unrecorded
 from ullage.worker.service import Service, TaskFailed
 from ullage.worker.stream import Batch, Job, WorkerStream
@@ -45,7 +47,6 @@ def serve(service: Service, *, record: bool = True) -> None:
     recorder = Recorder() if record and log_directory.ROOT in os.environ else Unrecorded()
     stream = WorkerStream.connect(path, executor, secret)
     loop = _Loop(service, stream, executor, recorder)
-    signal.signal(signal.SIGTERM, loop.on_sigterm)
     _detach_forks(stream)
     try:
         loop.run()
@@ -86,9 +87,13 @@ class _Loop:
         self._recorder = recorder
         self._stream = stream
         self._executor = executor
-        self._watcher = Watcher(stream)
         self._stopping = False
         self._interruptible = False
+        signal.signal(signal.SIGTERM, self.on_sigterm)
+        self._own_signals = OwnSignals()
+        self._signalling = threading.Lock()
+        self._running: Job | None = None
+        self._watcher = Watcher(stream, self._deliver)
 
     def on_sigterm(self, _number: int, _frame: FrameType | None) -> None:
         """Interrupt a task or a wait at once, but never in the middle of a frame."""
@@ -96,6 +101,17 @@ class _Loop:
         if self._interruptible:
             self._interruptible = False  # once: the cleanup of the task is not interrupted
             raise Stopped
+
+    def _deliver(self, frame: frames.Signal) -> None:
+        """Signal the task of this claim, unless it has ended. The watcher calls this."""
+        with self._signalling:
+            job = self._running
+            if job is None or job.claim != frame.claim:
+                return
+            if isinstance(self._service, Signalled):
+                self._service.on_signal(frame.number, frame.text)
+            else:
+                self._own_signals.send(frame.number, frame.text, job.task.id)
 
     def _allow_interrupt(self) -> None:
         """Let SIGTERM interrupt user code from now on.
@@ -188,6 +204,8 @@ class _Loop:
         set_task(task.id)
         self._recorder.begin(task.id)
         output, code, message = None, 0, ""
+        with self._signalling:
+            self._running = job
         started_at = time.time()
         try:
             self._allow_interrupt()
@@ -200,6 +218,8 @@ class _Loop:
             code, message = 1, failure.message(error, skip=1)
         finally:
             self._interruptible = False
+            with self._signalling:
+                self._running = None
             self._recorder.end()
         ended_at = time.time()
         if output is not None and (wrong := _unsendable(output)):

@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import selectors
 import threading
+from collections import deque
 from pathlib import Path
 from typing import Self
 
+from ullage.wire.log_note import note_line
 from ullage.wire.output_log import LogWriter
 
 _CHUNK = 64 * 1024
@@ -30,6 +32,9 @@ class Output:
     def __init__(self, directory: Path, name: str) -> None:
         self.writers: list[int] = []
         self._logs: dict[int, LogWriter] = {}
+        self._directory, self._name = directory, f"{name}.err"
+        self._notes: deque[str] = deque()
+        self._noted = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         try:
             for suffix in (".out", ".err"):
                 log = LogWriter(directory, f"{name}{suffix}", timed=True)
@@ -48,6 +53,12 @@ class Output:
         self.close_writers()
         for reader in list(self._logs):
             self._end(reader)
+        os.close(self._noted)
+
+    def note(self, text: str) -> None:
+        """Have the main thread write a line of Ullage to the standard error. Another thread may call this."""
+        self._notes.append(text)
+        os.eventfd_write(self._noted, 1)
 
     def close_writers(self) -> None:
         """Close the write ends of this process: the program has its own."""
@@ -59,13 +70,16 @@ class Output:
         child = os.pidfd_open(pid)
         try:
             with selectors.DefaultSelector() as ready:
-                for descriptor in (child, *self._logs):
+                for descriptor in (child, self._noted, *self._logs):
                     ready.register(descriptor, selectors.EVENT_READ)
                 running = True
                 while running:
                     for key, _ in ready.select():
                         if key.fd == child:
                             running = False
+                        elif key.fd == self._noted:
+                            os.eventfd_read(self._noted)
+                            self._write_notes()
                         elif copy(key.fd, self._logs[key.fd]) == 0:
                             ready.unregister(key.fd)
                             self._end(key.fd)
@@ -74,9 +88,21 @@ class Output:
         for reader, log in list(self._logs.items()):
             if not _copy_rest(reader, log):
                 self._end(reader)
+        self._write_notes()
         if self._logs:
             _Background.adopt(self._logs)
             self._logs = {}
+
+    def _write_notes(self) -> None:
+        """Append the notes to the log of the standard error, also when the program has closed that."""
+        if not self._notes:
+            return
+        log = next((log for log in self._logs.values() if log.name == self._name), None)
+        writer = log or LogWriter(self._directory, self._name, timed=True)
+        while self._notes:
+            writer.write(note_line(self._directory / self._name, self._notes.popleft()))
+        if log is None:
+            writer.close()
 
     def _end(self, reader: int) -> None:
         os.close(reader)

@@ -1,7 +1,7 @@
 """The connection of a worker to its engine, shared by the main thread and the watcher.
 
-Received items wait in `inbox`. The tasks of one `Run` frame are one `Batch`, a deque: both threads take tasks from
-its left, so that each task is either started or returned, never both.
+Received items wait in `inbox`, signals for the running task in `signals`. The tasks of one `Run` frame are one
+`Batch`, a deque: both threads take tasks from its left, so that each task is either started or returned, never both.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class WorkerStream:
 
     def __init__(self, connection: socket.socket) -> None:
         self.inbox: deque[frames.Enter | frames.Leave | Batch] = deque()
+        self.signals: deque[frames.Signal] = deque()
         self._socket = connection
         self._reader = frames.FrameReader.to_worker()
         self._reading = threading.Lock()
@@ -89,7 +90,10 @@ class WorkerStream:
             except ConnectionError:
                 return False
             for frame in self._reader.feed(data):
-                self.inbox.append(self._arrived(frame))
+                if isinstance(frame, frames.Signal):
+                    self.signals.append(frame)
+                else:
+                    self.inbox.append(self._arrived(frame))
         return bool(data)
 
     def send(self, frame: frames.FromWorker) -> None:
@@ -125,7 +129,7 @@ class WorkerStream:
             if claims:
                 self._socket.sendall(frames.encode(frames.GaveBack(claims)))
 
-    def _arrived(self, frame: frames.ToWorker) -> frames.Enter | frames.Leave | Batch:
+    def _arrived(self, frame: frames.Enter | frames.Leave | frames.Run) -> frames.Enter | frames.Leave | Batch:
         if not isinstance(frame, frames.Run):
             self._shared.clear()
             return frame

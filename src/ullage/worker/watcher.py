@@ -2,7 +2,7 @@
 
 While batches run, the watcher checks the clock every few milliseconds; without batches it sleeps. During a long batch
 it sends the finished outcomes and returns the tasks that are not started. Then it waits, without polling, for further
-frames, and returns their tasks too.
+frames, and returns their tasks too. Signals among them go to the running task.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import signal
 import socket
 import threading
 import time
+from collections.abc import Callable
 
+from ullage.wire import frames
 from ullage.worker.stream import WorkerStream
 
 LONG_S = 0.010
@@ -24,10 +26,10 @@ _QUIET_TICKS = 20
 
 
 class Watcher:
-    """A daemon thread. The main thread calls `begin` and `end` around each batch."""
+    """A daemon thread. The main thread calls `begin` and `end` around each batch; `deliver` passes on a signal."""
 
-    def __init__(self, stream: WorkerStream) -> None:
-        self._stream = stream
+    def __init__(self, stream: WorkerStream, deliver: Callable[[frames.Signal], None]) -> None:
+        self._stream, self._deliver = stream, deliver
         self._started: float | None = None  # monotonic seconds; also distinguishes batches
         self._asleep = False
         self._wake = threading.Event()
@@ -91,7 +93,10 @@ class Watcher:
                 elif not self._stream.receive(socket.MSG_DONTWAIT):
                     os.kill(os.getpid(), signal.SIGTERM)  # the engine is gone, so the result is of no use
                     poll.unregister(self._stream)
-                elif self._started == started:
-                    self._stream.return_tasks()
+                else:
+                    while self._stream.signals:
+                        self._deliver(self._stream.signals.popleft())
+                    if self._started == started:
+                        self._stream.return_tasks()
         finally:
             self._waiting = False

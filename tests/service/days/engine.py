@@ -18,6 +18,7 @@ from ullage.service.engine_port import (
     ExecutorGone,
     LaunchOrder,
     Registered,
+    SignalOrder,
     TaskOrder,
     TaskOutcome,
     Unbound,
@@ -121,6 +122,9 @@ class SlowEngine:
         if self._alive(executor):
             self.workers[executor].ended = True
             self._later(min(3.0, grace_s), lambda: self._gone(executor, "stopped"))
+
+    def signal(self, executor: str, order: SignalOrder) -> None:
+        """No session of these days asks for a signal."""
 
     def note(self, logs: str, task: int, text: str) -> None:
         """Keep no logs."""

@@ -33,6 +33,7 @@ from ullage.service.engine_port import (
     ExecutorGone,
     LaunchOrder,
     NodeReported,
+    SignalOrder,
     TaskOrder,
 )
 from ullage.service.system_users import SystemUsers
@@ -217,6 +218,12 @@ class LocalEngine:
         found = self._find(executor)
         if found is not None:
             found.unbind()
+
+    def signal(self, executor: str, order: SignalOrder) -> None:
+        """Send a signal to the program of a hand-out, if that runs."""
+        found = self._find(executor)
+        if found is not None:
+            found.signal(order)
 
     def stop(self, executor: str, grace_s: float) -> None:
         """End the worker and all it started: `ExecutorGone` follows once none is left."""

@@ -24,6 +24,7 @@ from ullage.service.engine_port import (
     LaunchOrder,
     Registered,
     Returned,
+    SignalOrder,
     TaskOrder,
     TaskOutcome,
     Unbound,
@@ -170,6 +171,10 @@ class LocalExecutor:
             held += size
         if batch:
             self._send(frames.Run(batch))
+
+    def signal(self, order: SignalOrder) -> None:
+        """Send a signal for the program of a hand-out, and the text for its log."""
+        self._send(frames.Signal(*order))
 
     def unbind(self) -> None:
         """Send the end of the session."""

@@ -7,7 +7,8 @@ import logging
 import os
 from pathlib import Path
 
-from ullage.wire.output_log import LogWriter, read_tail
+from ullage.wire.log_note import note_line
+from ullage.wire.output_log import LogWriter
 
 _log = logging.getLogger(__name__)
 
@@ -20,10 +21,10 @@ def append_note(directory: Path, task: int, text: str) -> None:
     name = f"{task}.err"
     try:
         directory.mkdir(mode=0o700, exist_ok=True)
-        begin = b"" if read_tail(directory / name, 1) in (b"", b"\n") else b"\n"
+        line = note_line(directory / name, text)
         log = LogWriter(directory, name, timed=True)
         try:
-            log.write(b"%sullage: %s\n" % (begin, text.encode(errors="replace")))
+            log.write(line)
         finally:
             log.close()
         _give_to_owner(directory, name)
