@@ -13,6 +13,7 @@ from functools import partial
 import pytest
 
 import ullage
+from tests.system.live_server import wait_until
 from ullage.client import exchange, pickling
 from ullage.client.outstanding import BATCH_TASKS
 from ullage.model.error import DiskFull, InvalidRequest, NotFound
@@ -471,6 +472,39 @@ def test_who_waits_for_results_is_warned_of_a_reason_that_does_not_pass(fake, cl
     assert shown[0].startswith(f"session {session.id} waits: ")
     assert future.cancel() or future.result(30) == 4
     session.cancel()
+
+
+def test_who_waits_for_results_is_warned_once_of_why_nothing_runs(fake, client, monkeypatch):
+    monkeypatch.setattr(exchange, "POLL_S", 0.0)
+    fake.hold, fake.reason = True, "insufficient-gpu"
+    shown = []
+    monkeypatch.setattr(warnings, "warn", lambda text, **_: shown.append(text))
+    session = client.session()
+    results = session.map(square, [2, 3])
+    wait_until(lambda: shown, "the warning")
+    before = len(fake.seen)
+    wait_until(lambda: len(fake.seen) > before + 20, "it waits on")
+    assert shown == [f"session {session.id} waits: 0 of 4 gpus are free; ask for gpu=0"]
+    session.cancel()
+    with pytest.raises(CancelledError):
+        next(results)
+
+
+def test_a_session_that_runs_something_gives_no_warning(fake, client, monkeypatch):
+    monkeypatch.setattr(exchange, "POLL_S", 0.0)
+    fake.hold = True
+    shown = []
+    monkeypatch.setattr(warnings, "warn", lambda text, **_: shown.append(text))
+    session = client.session()
+    future = session.submit(square, 2)
+    wait_until(lambda: fake.sessions[session.id].tasks, "the task arrives")
+    fake.sessions[session.id].tasks[0].state = "running"
+    fake.reason = "insufficient-gpu"
+    before = len(fake.seen)
+    wait_until(lambda: len(fake.seen) > before + 20, "it polls")
+    assert shown == []
+    session.cancel()
+    assert future.cancelled()
 
 
 def test_a_closed_client_takes_no_more_work(fake, client):

@@ -22,6 +22,9 @@ from ullage.wire.session import SubmitTasks
 POLL_S = 20.0
 """Seconds that the server may hold a request for results."""
 
+QUIET_S = 3.0
+"""Seconds without a result after which a session that runs nothing gets an explanation."""
+
 _LASTING = frozenset({Code.BIND_FAILURES, Code.TOO_LARGE})
 """Reasons that stay until somebody mends the cause, or adds a node."""
 
@@ -199,9 +202,12 @@ class Exchange:
             self._fail_all(error)
 
     def _collect(self) -> None:
+        is_quiet = False
         while self._outstanding.wait_for_sent():
             try:
-                page = self._api.results(self._session, self._cursor, wait_s=POLL_S)
+                wait_s = POLL_S if is_quiet else min(QUIET_S, POLL_S)
+                page = self._api.results(self._session, self._cursor, wait_s=wait_s)
+                is_quiet = not page.results
                 if not page.results and not page.closed:
                     self._warn_of_reason()
             except Exception as error:  # noqa: BLE001  # as above
@@ -215,10 +221,14 @@ class Exchange:
         self._api.transport.close_own()
 
     def _warn_of_reason(self) -> None:
-        """Warn of what time does not mend: a caller that waits for a result sees nothing else of it."""
-        if self._api.session(self._session).reason not in _LASTING:
+        """Warn of why nothing runs, once, and of what time does not mend: who waits for a result sees nothing else."""
+        body = self._api.session(self._session)
+        lasts = body.reason in _LASTING
+        if body.reason is None or not (lasts or (not body.running and not self._warned)):
             return
         why = self._api.why(self._session)
+        if why.held and not lasts:
+            return
         text = f"session {self._session} waits: {'; '.join((why.summary, *why.suggestions))}"
         if text != self._warned:
             self._warned = text
