@@ -20,6 +20,7 @@ import msgspec
 
 from ullage.client import local_socket
 from ullage.client.process import started_at
+from ullage.model.session_state import SessionState, activity
 from ullage.wire.amount import AmountBody
 from ullage.wire.catalog import ApplicationBody, PutApplicationBody, QueueBody
 from ullage.wire.event import EventBody
@@ -172,6 +173,9 @@ class FakeApi:
             min_instances=spec.min_instances,
             max_instances=spec.max_instances,
             batch_size=spec.batch_size,
+            activity=activity(
+                SessionState(session.state), pending=session.count("pending"), running=session.count("running")
+            ),
             created_at=1_700_000_000.0,
             closed_at=None,
             pending=session.count("pending"),

@@ -110,7 +110,7 @@ def test_a_client_and_a_session_are_tables(fake):
         session._exchange._outstanding.task_of(futures[-1])
         assert "open sessions" in client._repr_html_()
         text = session._repr_html_()
-        assert "mine (open)" in text
+        assert "mine (pending)" in text
         assert 'value="0" max="4"' in text
         fake.release()
         assert [future.result() for future in futures] == [0, 1, 2, 3]

@@ -175,3 +175,23 @@ def test_a_session_that_has_all_it_asked_for_waits_for_nothing_on_a_cordoned_nod
         (session,) = Answers(lab.service, SERVER, {}).sessions(lab.service.state.sessions.values())()
         assert (session.running, session.reason) == (1, None)
         assert lab.service.why("a").code is not Code.TOO_LARGE
+
+
+def test_a_cordoned_node_that_is_large_enough_makes_no_request_unplaceable():
+    with Lab(a_node(gpus=2), a_node("n2", gpus=1)) as lab:
+        lab.session("runs", "gpu=2", tasks=2)
+        lab.service.nodes.cordon("n1", True, lambda: None)
+        lab.session("waits", "gpu=2", tasks=1)
+        lab.session("idle", "gpu=2")
+        lab.session("large", "gpu=3", tasks=1)
+        bodies = Answers(lab.service, SERVER, {}).sessions(lab.service.state.sessions.values())()
+        found = {body.id: (body.activity, body.reason) for body in bodies}
+        assert found == {
+            "runs": ("running", "no-nodes"),
+            "waits": ("pending", "no-nodes"),
+            "idle": ("idle", "no-nodes"),
+            "large": ("pending", "unplaceable"),
+        }
+        assert {name: lab.service.why(name).code for name in found} == {
+            name: reason for name, (_, reason) in found.items()
+        }

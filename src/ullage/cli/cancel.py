@@ -6,7 +6,6 @@ import argparse
 import sys
 
 from ullage.cli.exits import NO, caution, complain
-from ullage.cli.sessions import activity
 from ullage.cli.several import for_each
 from ullage.cli.target import Target, parse_target
 from ullage.client.api import Api
@@ -15,11 +14,10 @@ from ullage.client.spec import user_name
 from ullage.model.counted import counted
 from ullage.model.error import InvalidRequest, NotFound
 from ullage.model.nearest import did_you_mean
-from ullage.model.session import SessionState
+from ullage.model.session_state import OPEN_ACTIVITIES, SessionState
 from ullage.wire.session import RequeueSession, SessionBody
 
 _FILTERS = ("queue", "user", "state", "app")
-_STATES = ("pending", "running", "idle")
 
 
 def configure_cancel(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +26,7 @@ def configure_cancel(parser: argparse.ArgumentParser) -> None:
     owners = parser.add_mutually_exclusive_group()
     owners.add_argument("-u", "--user", "--owner", metavar="USER", help="all of this user")
     owners.add_argument("--me", action="store_true", help="all of mine")
-    parser.add_argument("--state", choices=_STATES, help="all of this state; filters are combined")
+    parser.add_argument("--state", choices=OPEN_ACTIVITIES, help="all of this state; filters are combined")
     parser.add_argument("--app", metavar="NAME", help="all of this application, such as command or function")
     parser.add_argument("--dry-run", action="store_true", help="list what would be cancelled, and cancel nothing")
     parser.add_argument("-y", "--yes", action="store_true", help="cancel what a filter finds without a question")
@@ -93,7 +91,7 @@ def _find(api: Api, filters: dict[str, str]) -> list[SessionBody]:
         for session in api.sessions(SessionState.OPEN, filters.get("user"))
         if filters.get("queue", session.queue) == session.queue
         and filters.get("app", session.application) == session.application
-        and filters.get("state") in (None, activity(session))
+        and filters.get("state") in (None, session.activity)
     ]
 
 
@@ -105,7 +103,7 @@ def _require(kind: str, name: str, known: list[str]) -> None:
 
 def _show(found: list[SessionBody], verb: str) -> None:
     for session in found:
-        print(f"{verb} {session.id}: {activity(session)}, of {session.owner or 'nobody'}, in queue {session.queue}")
+        print(f"{verb} {session.id}: {session.activity}, of {session.owner or 'nobody'}, in queue {session.queue}")
     sys.stdout.flush()
 
 

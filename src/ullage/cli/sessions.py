@@ -12,22 +12,13 @@ from ullage.cli.several import for_each
 from ullage.cli.times import seconds_between, show_age, show_span, show_time
 from ullage.client.api import PAGE, list_tasks
 from ullage.client.local import reach
-from ullage.model.session_state import SessionState
+from ullage.model.session_state import OPEN_ACTIVITIES, Activity, SessionState
 from ullage.model.task import TaskState
 from ullage.wire.session import SessionBody, TaskBody
 
 
-def activity(session: SessionBody) -> str:
-    """Return the state of a session; of an open one `running`, `pending` or `idle`."""
-    if session.state != SessionState.OPEN:
-        return session.state
-    if session.running:
-        return "running"
-    return "pending" if session.pending else "idle"
-
-
 def _states(session: SessionBody) -> tuple[str, str]:
-    return session.state, activity(session)
+    return session.state, session.activity
 
 
 def _held(session: SessionBody) -> str:
@@ -47,7 +38,7 @@ _QUEUE = (
     Column("QUEUE", lambda s: s.queue),
     Column("APP", lambda s: s.application),
     Column("OWNER", lambda s: s.owner),
-    Column("STATE", activity),
+    Column("STATE", lambda s: s.activity),
     Column("PRIO", lambda s: s.priority),
     Column("PENDING", lambda s: s.pending),
     Column("RUNNING", lambda s: s.running),
@@ -63,7 +54,7 @@ _QUEUE = (
 
 _SESSIONS = (
     Column("ID", lambda s: s.id),
-    Column("STATE", lambda s: s.state),
+    Column("STATE", lambda s: s.activity),
     Column("APP", lambda s: s.application),
     Column("REQUEST", lambda s: s.resreq),
     Column("QUEUE", lambda s: s.queue, wide=True),
@@ -97,18 +88,17 @@ _TASKS = (
 )
 
 
-_ACTIVITIES = ("running", "pending", "idle")
 QUEUE = Listing(
     kind="session",
     columns=_QUEUE,
     body=SessionBody,
     name=lambda session: session.id,
-    known_states=_ACTIVITIES,
+    known_states=OPEN_ACTIVITIES,
     states_of=_states,
     users_of=lambda session: (session.owner,),
     queues_of=lambda session: (session.queue,),
 )
-SESSIONS = replace(QUEUE, columns=_SESSIONS, known_states=(*SessionState, *_ACTIVITIES))
+SESSIONS = replace(QUEUE, columns=_SESSIONS, known_states=(SessionState.OPEN, *Activity))
 TASKS = Listing(
     kind="task",
     columns=_TASKS,

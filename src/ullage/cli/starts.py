@@ -11,7 +11,7 @@ from ullage.cli.listing import Listing
 from ullage.cli.output import Column
 from ullage.cli.times import show_span, show_time
 from ullage.client.local import reach
-from ullage.model.session import SessionState
+from ullage.model.session_state import OPEN_ACTIVITIES, SessionState
 
 
 class StartLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,6 +20,7 @@ class StartLine(msgspec.Struct, frozen=True, kw_only=True):
     session: str
     queue: str
     owner: str
+    activity: str
     resreq: str
     at: float | None
     earliest: float | None
@@ -46,8 +47,8 @@ STARTS = Listing(
     ),
     body=StartLine,
     name=lambda line: line.session,
-    known_states=("pending",),
-    states_of=lambda _: ("pending",),
+    known_states=OPEN_ACTIVITIES,
+    states_of=lambda line: (line.activity,),
     users_of=lambda line: (line.owner,),
     queues_of=lambda line: (line.queue,),
 )
@@ -62,6 +63,7 @@ def starts(_: argparse.Namespace) -> list[StartLine]:
             session=session.id,
             queue=session.queue,
             owner=session.owner,
+            activity=session.activity,
             resreq=session.resreq,
             at=found.at,
             earliest=found.earliest,

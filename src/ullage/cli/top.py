@@ -11,7 +11,6 @@ from typing import Any, Generic, TypeVar
 from ullage.cli.keys import quit_within, single_keys
 from ullage.cli.output import DATA, add_output, print_data
 from ullage.cli.parts import show_cards, show_compute, show_free, show_holders, show_vram
-from ullage.cli.sessions import activity
 from ullage.cli.size import show_size
 from ullage.cli.times import show_age, show_time
 from ullage.client.api import Api
@@ -161,7 +160,7 @@ def _sessions(overview: Overview) -> Any:
             session.id,
             session.queue,
             session.owner or "-",
-            activity(session),
+            session.activity,
             str(session.pending),
             str(session.running),
             f"{session.held}/{session.deserved}",

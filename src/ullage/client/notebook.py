@@ -46,7 +46,7 @@ def session_html(transport: Transport, session: str) -> str:
     ended = body.succeed + body.failed + body.cancelled
     total = ended + body.pending + body.running
     known = {
-        "session": f"{body.id} ({body.state})",
+        "session": f"{body.id} ({body.activity})",
         "for": f"{body.owner} in queue {body.queue}, each executor {body.resreq}",
         "tasks": f"{body.pending:,} wait, {body.running:,} run, {body.failed:,} failed, {body.cancelled:,} cancelled",
         "executors": f"{body.held} held, {body.deserved} deserved",

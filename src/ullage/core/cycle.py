@@ -42,6 +42,7 @@ from ullage.core.sharing.entitlement import (
     share_tree,
     shortage,
     wanted_units,
+    why_no_room,
 )
 from ullage.core.sharing.plan import Action, Plan, Release, Reuse, Start, Unbind
 from ullage.core.sharing.promise import Promises, Unit, charge_back, places_of
@@ -292,7 +293,7 @@ class _Cycle:
             if demand.held_back is not None:
                 self._waiting[demand.session] = demand.held_back
             elif not fits_at_all[leaf.shape]:
-                self._waiting[demand.session] = Code.TOO_LARGE if self._world.fleet.schedulable.any() else Code.NO_NODES
+                self._waiting[demand.session] = why_no_room(self._world.fleet, self._policy, demand)
             elif leaf.stopped in (Code.QUEUE_LIMIT, Code.APPLICATION_LIMIT, Code.RESERVED):
                 self._waiting[demand.session] = leaf.stopped
             elif leaf.leaving and self._at_maximum(demand):

@@ -10,3 +10,24 @@ class SessionState(StrEnum):
 
     OPEN = "open"
     CLOSED = "closed"
+
+
+class Activity(StrEnum):
+    """What a session does. It is shown as the state of a session, also where some of its tasks wait and others run."""
+
+    RUNNING = "running"
+    PENDING = "pending"
+    IDLE = "idle"
+    CLOSED = "closed"
+
+
+OPEN_ACTIVITIES = tuple(each.value for each in Activity if each is not Activity.CLOSED)
+
+
+def activity(state: SessionState, *, pending: int, running: int) -> Activity:
+    """Return what a session with so many pending and running tasks does."""
+    if state is SessionState.CLOSED:
+        return Activity.CLOSED
+    if running:
+        return Activity.RUNNING
+    return Activity.PENDING if pending else Activity.IDLE

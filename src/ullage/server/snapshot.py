@@ -14,6 +14,7 @@ from ullage.core.explaining.explain import reject
 from ullage.core.explaining.summary import summary
 from ullage.core.placing.placement import Placer
 from ullage.core.placing.policy import Policy
+from ullage.core.sharing.entitlement import has_room, why_no_room
 from ullage.core.sharing.shares import dominant_share
 from ullage.core.sharing.world import WORKING, Demand
 from ullage.core.verdict.sentences import MEANINGS
@@ -25,6 +26,7 @@ from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI, Resources
 from ullage.model.session import SessionInfo
+from ullage.model.session_state import activity
 from ullage.model.task import TaskState
 from ullage.service.card_use import free_ppm
 from ullage.service.service import UllageService
@@ -173,6 +175,7 @@ def session_body(fleet: Fleet, policy: Policy, facts: SessionFacts) -> SessionBo
         spec,
         facts,
         **{state.value: counts[state] for state in TaskState},
+        activity=activity(info.state, pending=counts[TaskState.PENDING], running=counts[TaskState.RUNNING]),
         resreq=str(spec.resreq),
         share=dominant_share(fleet.holding(spec.resreq, facts.executors), fleet.total),
         after=[str(each) for each in spec.after],
@@ -188,18 +191,20 @@ def reason_of(fleet: Fleet, policy: Policy, facts: SessionFacts) -> Code | None:
         return facts.waiting_for if facts.open else None
     if facts.executors:  # also on a node that is cordoned
         return None
-    spec = facts.info.spec
-    room = Placer(fleet.emptied(), policy).room(spec.resreq)
-    return Code.TOO_LARGE if len(room) and int(room.sum()) < spec.batch_size else None
+    demand = _demand(facts.info)
+    return None if has_room(Placer(fleet.emptied(), policy), demand) else why_no_room(fleet, policy, demand)
+
+
+def _demand(info: SessionInfo) -> Demand:
+    return Demand(info.id, info.number, info.spec.resreq, batch_size=info.spec.batch_size)
 
 
 def _reason(fleet: Fleet, policy: Policy, facts: SessionFacts) -> tuple[str | None, str]:
-    spec, code = facts.info.spec, reason_of(fleet, policy, facts)
+    code = reason_of(fleet, policy, facts)
     if code is None:
         return None, facts.info.cancel_reason
     if code is Code.TOO_LARGE:
-        demand = Demand(facts.info.id, facts.info.number, spec.resreq, batch_size=spec.batch_size)
-        return code.value, summary(code, demand, reject(fleet, spec.resreq))
+        return code.value, summary(code, _demand(facts.info), reject(fleet, facts.info.spec.resreq))
     return code.value, MEANINGS[code]
 
 

@@ -111,7 +111,8 @@ class Requeued(View, frozen=True, kw_only=True):
 class SessionBody(View, frozen=True, kw_only=True):
     """A session with its counts, what it holds and what it deserves (both in executors).
 
-    `after` are its dependencies, and `awaits` those that are not fulfilled yet.
+    `state` is open or closed. `activity` is what is shown: closed, running if a task runs, else pending if one waits,
+    else idle. `after` are its dependencies, and `awaits` those that are not fulfilled yet.
 
     `warnings` are in the response to its creation, and to a change: what can never be satisfied, and what to ask for
     instead.
@@ -120,6 +121,7 @@ class SessionBody(View, frozen=True, kw_only=True):
     id: str
     application: str
     state: str
+    activity: str
     resreq: str
     queue: str
     owner: str

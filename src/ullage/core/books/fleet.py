@@ -14,6 +14,7 @@ exactly) or `keep` (the step becomes part of the enclosing trial). No caller wri
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from operator import sub
 
 import numpy as np
@@ -31,7 +32,7 @@ from ullage.core.topology.rules import AS_USUAL, ZoneRules
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.error import Conflict, NotFound
 from ullage.model.gpu import Gpu
-from ullage.model.node import Node
+from ullage.model.node import Node, NodeState
 from ullage.model.part import Isolation
 from ullage.model.profile import Profiles
 from ullage.model.profiles import SHIPPED
@@ -81,6 +82,7 @@ class Fleet(Inventory):
         self.newest = len(self.nodes) - 1
         """The row that changed last; those before it are chained in the columns."""
         self._empty: Fleet | None = None
+        self._opened: Fleet | None = None
         self._requested: Fleet | None = None
         self.dirty: set[int] = set()
         """Rows of nodes whose allocations changed; `core/books/occupancy.py` reads and clears them."""
@@ -429,7 +431,8 @@ class Fleet(Inventory):
         twin.gangs = {key: set(members) for key, members in self.gangs.items()}
         twin.tables, twin.strategies, twin._journal, twin._open = {}, {}, [], 0
         if apart:
-            twin._empty, twin._requested, twin._shares = self._empty and self._empty.copy(), None, {}
+            twin._empty, twin._shares = self._empty and self._empty.copy(), {}
+            twin._opened = twin._requested = None
         return twin
 
     def rebuilt(self, nodes: Iterable[Node], allocations: Iterable[Allocation] = ()) -> Fleet:
@@ -444,6 +447,13 @@ class Fleet(Inventory):
         if self._empty is None:
             self._empty = Fleet(self.nodes, profiles=self.profiles, zone_rules=self.board.rules)
         return self._empty
+
+    def opened(self) -> Fleet:
+        """Return the same inventory with nothing allocated and every node open to new work; one for all callers."""
+        if self._opened is None:
+            nodes = [replace(node, state=NodeState.READY, cordoned=False) for node in self.nodes]
+            self._opened = Fleet(nodes, profiles=self.profiles, zone_rules=self.board.rules)
+        return self._opened
 
     def requested(self) -> Fleet:
         """Return the same inventory with only what requests and strangers hold: what is left there, sessions share."""

@@ -17,7 +17,7 @@ from ullage.core.explaining.limits import limit_text, unreachable
 from ullage.core.explaining.summary import summary
 from ullage.core.placing.placement import Placer
 from ullage.core.placing.policy import Policy
-from ullage.core.sharing.entitlement import Leaves, entitlement, has_room, place_unit
+from ullage.core.sharing.entitlement import Leaves, entitlement, has_room, place_unit, why_no_room
 from ullage.core.sharing.plan import Plan
 from ullage.core.sharing.shares import ShareTree, dominant_share
 from ullage.core.sharing.world import Demand, ExecutorPhase, World
@@ -164,9 +164,8 @@ def _code(world: World, demand: Demand, plan: Plan, phases: list[ExecutorPhase],
         return waiting
     work = demand.pending + demand.running
     if not work:  # what can never be placed is said before there are tasks
-        fleet = world.fleet
-        fits = bool(phases) or not fleet.schedulable.any() or has_room(Placer(fleet.emptied(), policy), demand)
-        return Code.NOTHING_PENDING if fits else Code.TOO_LARGE
+        fits = bool(phases) or has_room(Placer(world.fleet.emptied(), policy), demand)
+        return Code.NOTHING_PENDING if fits else why_no_room(world.fleet, policy, demand)
     if not phases and demand.pending < demand.batch_size:
         return Code.GANG_INCOMPLETE
     if any(phase is ExecutorPhase.STARTING for phase in phases) or not phases:

@@ -119,7 +119,7 @@ MEANINGS: dict[Code, str] = {
     Code.BEGIN_TIME: "its begin time has not come",
     Code.RECLAIMING: "room is being made: others above their share finish their running task first",
     Code.STARTING: "its executors are starting",
-    Code.NO_NODES: "no node takes new work: there is none, or each is not ready or cordoned",
+    Code.NO_NODES: "no node that could hold it takes new work: there is none, or each is not ready or cordoned",
     Code.MAX_INSTANCES: "it has as many executors as its max_instances allows",
     Code.CLOSED: "the session is closed",
     Code.NOTHING_PENDING: "it has no tasks",

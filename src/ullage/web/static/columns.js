@@ -12,7 +12,7 @@ export const requestOf = (resreq) => resreq.split(",").filter((entry) => !entry.
 const count = (field) => ({ label: field, kind: "number", sort: field, text: (session) => session[field] });
 
 export const ID = { label: "session", kind: "id", sort: "id", draw: drawId };
-export const STATE = { label: "state", draw: (cell, session) => drawBadge(cell, stateOf(session)) };
+export const STATE = { label: "state", draw: (cell, session) => drawBadge(cell, session.activity) };
 export const OWNER = { label: "owner", kind: "who", sort: "owner", text: (session) => orDash(session.owner) };
 export const APPLICATION = { label: "application", kind: "who minor", sort: "application", text: (session) => session.application };
 export const QUEUE = { label: "queue", kind: "who", sort: "queue", text: (session) => session.queue };
@@ -26,13 +26,6 @@ export const FAILED = count("failed");
 export const DONE = { label: "done", kind: "number", sort: "succeed", text: (session) => session.succeed };
 export const AGE = { label: "age", kind: "number", sort: "-created", text: (session, at) => age((session.closed_at ?? at) - session.created_at) };
 export const REASON = { label: "reason", kind: "reason", draw: (cell, session) => drawReason(cell, session.reason ?? "new", messageOf(session)) };
-
-/** One word for a session: closed, waiting, running or idle. */
-export function stateOf(session) {
-  if (session.state !== "open") return session.state;
-  if (waits(session)) return "waiting";
-  return session.running > 0 || session.held > 0 ? "running" : "idle";
-}
 
 /** A session waits if the scheduler has a reason for it, or if it has work and not one executor. */
 export const waits = (session) => session.reason !== null || (session.pending > 0 && session.held === 0);

@@ -1,7 +1,7 @@
 // One session: its state, why it has what it has, when it had executors, its tasks with their output, its events.
 
 import { pathOf, read } from "../api.js";
-import { stateOf, drawBadge, requestOf } from "../columns.js";
+import { drawBadge, requestOf } from "../columns.js";
 import { keep, make, setAttribute, setClass, setText } from "../dom.js";
 import { makeFault } from "../fault.js";
 import { makeLoader } from "../loader.js";
@@ -33,7 +33,7 @@ export function open(root, { id, query }) {
     session = found;
     fault.show(null);
     setClass(head.children[0], `swatch ${tintOf(id)}`);
-    drawBadge(head.children[1], stateOf(session));
+    drawBadge(head.children[1], session.activity);
     setText(head.children[2], timesOf(session));
     actions.show(session);
     keep(facts, factsOf(session), ([name]) => name, newFact, drawFact);
