@@ -87,6 +87,10 @@ CASES: dict[str, dict[str, Any]] = {
         },
         "cleanupStartupDelay": "10m",
     },
+    "claims from words": {
+        "claimsFromWords": "hami-core-gpu.project-hami.io",
+        "settings": '[[kube.card_driver]]\ndriver = "hami-core-gpu.project-hami.io"\nvendor = "NVIDIA"\n',
+    },
     "queues": {"queues": "all", "settings": "[queues.research]\nweight = 2\n"},
     "flags only": {"exporter": {"kubelet": {"config": ""}}},
 }
@@ -210,6 +214,13 @@ def test_no_rights_that_are_not_needed(values: dict[str, Any]) -> None:
 def test_cluster_wide_write_rights_are_for_single_kinds(case: str, name: str, written: list[list[str]]) -> None:
     role = named(render(CASES[case]), "ClusterRole", name)
     assert [rule["resources"] for rule in role["rules"] if set(rule["verbs"]) - {"get", "list", "watch"}] == written
+
+
+@pytest.mark.parametrize(("case", "creates"), [("as it is", False), ("claims from words", True)])
+def test_claims_are_created_only_where_words_are_turned_into_them(case: str, creates: bool) -> None:
+    role = named(render(CASES[case]), "ClusterRole", "ullage")
+    (rule,) = (rule for rule in role["rules"] if rule["resources"] == ["resourceclaims"])
+    assert ("create" in rule["verbs"]) is creates
 
 
 @pytest.mark.parametrize("queues", ["named", "all"])

@@ -16,7 +16,7 @@ from ullage.core.placing.decision import Refusal
 from ullage.core.placing.rules import Rules
 from ullage.core.verdict.quota import Quotas
 from ullage.model.allocation import Allocation
-from ullage.model.claim import GangClaim, Request
+from ullage.model.claim import Claim, GangClaim, Request
 from ullage.model.node import Node, NodeState
 from ullage.model.queue import Queue, parse_queue
 from ullage.model.quota import Quota
@@ -512,6 +512,15 @@ def test_the_holdings_of_a_queue_follow_the_books() -> None:
     books.replace(replace(world.bound["p"], claim=pod("p", labels={"queue": "z"}).claim))
     assert sum(count for (queue, _), count in held.of(books).items() if queue == "z") == 2
     assert held.of(books) == QueueHoldings(labelled("queue", {"n": "other"}.get)).of(books)
+
+
+def test_a_holder_without_a_namespace_is_in_no_queue_and_holds_up_nobody() -> None:
+    world = World(machine("a", 2))
+    shared = replace(pod("p"), claim=Claim("", workload="claims that share a card"))
+    assert isinstance(world.books.allocator.alloc(shared, 0.0), Allocation)
+    held = QueueHoldings(labelled("queue", {"x": "x"}.get))
+    assert not held.of(world.books.allocator.fleet)
+    assert world.gates.in_order([pod("q")]) == ["q"]
 
 
 def test_a_pod_whose_gate_could_not_be_opened_in_time_waits_again() -> None:

@@ -49,6 +49,9 @@ align_all = {{ .Values.alignAll }}
 noderesourcetopologies = {{ .Values.nodeResourceTopologies | quote }}
 queues = {{ .Values.queues | quote }}
 claims = {{ .Values.claims }}
+{{- with .Values.claimsFromWords }}
+claims_from_words = {{ . | quote }}
+{{- end }}
 lease_s = {{ .Values.leaseSeconds }}
 resource_quotas = true
 own_user = "system:serviceaccount:{{ .Release.Namespace }}:{{ include "ullage.name" . }}"

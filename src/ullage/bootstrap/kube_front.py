@@ -15,6 +15,7 @@ from ullage.kube.bindings.upkeep import Upkeep
 from ullage.kube.cards import PublishedCards
 from ullage.kube.claims.claiming import Claiming
 from ullage.kube.claims.devices import DeviceMirror
+from ullage.kube.claims.making import ClaimMaking
 from ullage.kube.client.api import ALL, KubeApi, Selection
 from ullage.kube.client.lease import Candidate, clock_s
 from ullage.kube.context import KubeContext
@@ -69,9 +70,10 @@ class FrontSettings:
     `bindings`: the terms of bindings of applications to cards; None without them. `cleanup_delay_s`: seconds after the
     start in which pods with missing cards are not evicted; None for ever. `queues` are the configured queues of pods
     that wait for admission; room is reserved for a pod after `reserve_after_s`. `claims`: whether ResourceClaims
-    count, where the cluster has them; claims of gated pods of `scheduler` are allocated here. `preemption`: whether
-    pods are evicted for others of higher priority where kube-scheduler cannot see that it would help. `offered_nodes`
-    are the most nodes among which kube-scheduler chooses (0: all).
+    count, where the cluster has them; claims of gated pods of `scheduler` are allocated here, and with
+    `claims_from_words` those that the webhook made pods refer to are created, of that DeviceClass. `preemption`:
+    whether pods are evicted for others of higher priority where kube-scheduler cannot see that it would help.
+    `offered_nodes` are the most nodes among which kube-scheduler chooses (0: all).
     """
 
     pods: PodSettings = PLAIN_SETTINGS
@@ -90,6 +92,7 @@ class FrontSettings:
     preemption: bool = True
     offered_nodes: int = OFFERED_NODES
     claims: bool = True
+    claims_from_words: str = ""
     card_drivers: Sequence[CardDriver] = (NVIDIA,)
     scheduler: str = "ullage"
     plugins: PluginTerms = PLAIN_TERMS
@@ -257,7 +260,9 @@ def _claims(
     claiming = Claiming(
         context, term, devices_seen, decided, gates=gates, scheduler=settings.scheduler, binding_filter=allowed
     )
-    return FrontClaims(devices_seen, claiming)
+    device_class = settings.claims_from_words
+    making = ClaimMaking(context, term, device_class, settings.scheduler) if device_class else None
+    return FrontClaims(devices_seen, claiming, making)
 
 
 def _parts(
@@ -266,6 +271,8 @@ def _parts(
     if claims is not None:
         yield claims.mirror
         yield claims.claiming.controller
+    if claims is not None and claims.making is not None:
+        yield claims.making.controller
     if bindings is not None:
         yield from bindings.store.informers
         yield bindings.upkeep.controller

@@ -231,6 +231,9 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     those that `[[kube.card_driver]]` describes. `[[kube.card_model]]` has the compute of card models that Ullage's
     table lacks or has wrong. `[[kube.card_pool]]` selects the cards of a pool.
 
+    With `claims_from_words`, the name of a DeviceClass and of its driver, requests for cards of NVIDIA in HAMi's words,
+    or in numbers of whole cards, are turned into claims of that class when a pod is created.
+
     A node with HAMi's device plugin starts one pod at a time: a lock that is not removed expires after
     `node_lock_timeout_s`, and a pod waits `node_lock_retry_s` for the lock, less than kube-scheduler waits for an
     answer.
@@ -275,6 +278,7 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     preemption: bool = True
     offered_nodes: int = OFFERED_NODES
     claims: bool = True
+    claims_from_words: str = ""
     card_driver: tuple[CardDriverSection, ...] = ()
     card_model: tuple[CardModelSection, ...] = ()
     card_pool: tuple[CardPoolSection, ...] = ()
@@ -298,12 +302,15 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise invalid("kube.client_ca_file", self.client_ca_file, "it needs TLS; name kube.cert_file")
         if self.webhook_bind is not None and self.webhook_cert_file is None:
             raise invalid("kube.webhook_bind", self.webhook_bind, "it needs TLS; name kube.webhook_cert_file")
+        if self.claims_from_words and not (self.claims and self.scheduler_name):
+            fix = "it needs kube.claims and kube.scheduler_name; set both, or leave it out"
+            raise invalid("kube.claims_from_words", self.claims_from_words, fix)
         self._check_names()
         self._check_amounts()
 
     def _check_names(self) -> None:
         """Refuse names that an API server would refuse: the process would wait for ever."""
-        may_be_empty = "scheduler_name", "runtime_class"
+        may_be_empty = "scheduler_name", "runtime_class", "claims_from_words"
         for name in ("domain", "lease", "lease_namespace", *may_be_empty):
             text = getattr(self, name)
             if text is not None and not _NAME.fullmatch(text) and not (text == "" and name in may_be_empty):

@@ -13,6 +13,7 @@ from ullage.kube.bindings.store import KubeBindings
 from ullage.kube.bindings.upkeep import Upkeep
 from ullage.kube.claims.claiming import Claiming
 from ullage.kube.claims.devices import DeviceMirror
+from ullage.kube.claims.making import ClaimMaking
 from ullage.kube.client.informer import Informer
 from ullage.kube.client.lease import Candidate
 from ullage.kube.client.objects import KubeNode, Pod
@@ -42,6 +43,7 @@ class Running(Protocol):
 class FrontClaims:
     mirror: DeviceMirror
     claiming: Claiming
+    making: ClaimMaking | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,9 +38,10 @@ class QueueHoldings:
         for uid, allocation in fleet.ledger.items():
             entry = before.get(uid)
             if entry is None or entry[0] is not allocation:
-                if allocation.claim is None:
+                queue = "" if allocation.claim is None else self._queue_of(allocation.claim)
+                if not queue:  # a card that claims of several pods share is in no namespace
                     continue
-                entry = allocation, self._queue_of(allocation.claim), fleet.resources(allocation.requirement)
+                entry = allocation, queue, fleet.resources(allocation.requirement)
             known[uid] = entry
         self._known = known
         return Counter((queue, amount) for _, queue, amount in known.values())

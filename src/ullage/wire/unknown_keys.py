@@ -12,6 +12,7 @@ from functools import cache
 from ullage.model.nearest import nearest
 from ullage.wire.dialect import LABELS, REQUEST_ANNOTATIONS, TENSOR_FUSION
 from ullage.wire.document import Document, mapping
+from ullage.wire.dra.made_claim import ASKED_CLAIMS
 from ullage.wire.hami.results import result_keys
 from ullage.wire.pod.bind import OUTPUT
 from ullage.wire.pod.containers import containers_of
@@ -20,7 +21,7 @@ from ullage.wire.pod.keys import DOMAIN
 from ullage.wire.vendors.family import ANNOTATIONS, Family
 from ullage.wire.vendors.shipped import FAMILIES, NATIVE_RESOURCES, NVIDIA, by_resource
 
-_WRITTEN = (*OUTPUT, *GATE_ANNOTATIONS, "fence", "bindings-changed", "topology")
+_WRITTEN = (*OUTPUT, *GATE_ANNOTATIONS, "fence", "bindings-changed", "topology", ASKED_CLAIMS)
 """Annotations that a scheduler writes on its pods, and that are copied with them."""
 
 

@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Literal
 
 from ullage.kube.webhook.bound_cards import BoundCounts, ask_for_bound
+from ullage.kube.webhook.words_to_claims import WordsToClaims
 from ullage.model.error import InvalidRequest, UllageError, invalid, invalid_annotation
 from ullage.model.name import check_name
 from ullage.model.queue import ROOT, Queue
@@ -55,6 +56,7 @@ class AdmissionSettings:
     `overwrite_default`: pods of the default scheduler become ours too if they request cards. `queues` says which of
     them wait in a queue: none, those that name a queue or whose namespace does, or all. `tree` are the queues that are
     more than names. `claims_gate` is the gate behind which pods of our scheduler wait for their claims; "" for none.
+    `claims_from_words` is the DeviceClass of claims into which requests for cards of NVIDIA are turned; "": they stay.
     `own_user` is the API user of this process: no other user may change what a scheduler wrote on a pod; "" disables
     the check. `hami_users` are HAMi's device plugin and its scheduler: if named, no other user may change what that
     plugin reads.
@@ -66,6 +68,7 @@ class AdmissionSettings:
     queues: Queueing = "off"
     tree: tuple[Queue, ...] = ()
     claims_gate: str = ""
+    claims_from_words: str = ""
     own_user: str = ""
     hami_users: tuple[str, ...] = ()
 
@@ -157,7 +160,7 @@ class Webhook:
         if refused := self.over_quota(asked):
             raise _OverQuota(refused)
         warnings = *warnings, *self.nowhere(asked)
-        self._complete(patch, clean, asked)
+        self._complete(patch, clean, asked, review.uid)
         self._close_gate(patch, clean, text(review.namespace))
         return patch, (*warnings, *asked.warnings)
 
@@ -291,10 +294,14 @@ class Webhook:
             if key in annotations and not text(annotations[key]).startswith(f"{namespace}/"):
                 yield key
 
-    def _complete(self, patch: JsonPatch, pod: Document, asked: PodRequest) -> None:
-        spec = mapping(pod.get("spec"), "spec")
+    def _complete(self, patch: JsonPatch, pod: Document, asked: PodRequest, review: str) -> None:
+        spec, claims = mapping(pod.get("spec"), "spec"), WordsToClaims(self.settings.claims_from_words, self._domain)
         if self.settings.scheduler:
             patch.put("spec", "schedulerName", value=self.settings.scheduler)
+        if claims.applies(asked):
+            claims.turn(patch, pod, asked, review)
+            self._gate_claims(patch, patch.document["spec"])
+            return
         of_family = "" if asked.devices is None else asked.devices.family.webhook.runtime_class
         if (runtime_class := of_family or self.settings.runtime_class) and not spec.get("runtimeClassName"):
             patch.put("spec", "runtimeClassName", value=runtime_class)
