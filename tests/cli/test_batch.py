@@ -105,7 +105,7 @@ def test_a_program_runs_after_another_one_and_is_cancelled_if_that_failed(ullage
 @pytest.mark.parametrize(
     ("option", "text"),
     [
-        (("--after", "ok:nobody"), "session nobody, named by after=ok:nobody, does not exist"),
+        (("--after", "ok:nobody"), "session nobody does not exist. It is named by after=ok:nobody"),
         (("--after", "nobody"), "after: 'nobody' is not valid: write ok:ID, end:ID, fail:ID or start:ID"),
         (("--array", "9-1"), "array: '9-1' is not valid"),
         (("--begin", "tomorrow"), "begin: 'tomorrow' is not valid: write 2026-12-01T08:00"),

@@ -300,7 +300,7 @@ def test_the_report_has_all_cards_and_all_who_hold_some():
     held(allocator, "u-3", "gpu-1", state="assumed")
     whole = Allocation("e-1", "node-2", ResourceRequirement.of(gpu=1), ("gpu-3",), AllocationState.BOUND)
     allocator.fleet.charge(whole)
-    report = msgspec.json.decode(msgspec.json.encode(allocation_report(allocator.fleet)))
+    report = msgspec.json.decode(msgspec.json.encode(allocation_report(allocator.fleet, allocator.fleet.ledger)))
     assert set(report["gpuStore"]) == {f"gpu-{number}" for number in range(1, 7)}
     assert report["gpuStore"]["gpu-1"]["available"] == {"tflops": "80", "vram": "12Gi"}
     assert report["gpuStore"]["gpu-1"]["effectiveAvailable"] == {"tflops": "60", "vram": "8Gi"}
@@ -325,6 +325,6 @@ def test_the_report_has_all_cards_and_all_who_hold_some():
 def test_allocations_on_a_lost_node_are_still_exported():
     allocator = an_allocator()
     allocator.reconcile([Allocation("u-9", "node-9", ResourceRequirement.of(gpu=1), ("gpu-9",), claim=Claim())], 0.0)
-    report = allocation_report(allocator.fleet)
+    report = allocation_report(allocator.fleet, allocator.fleet.ledger)
     assert [worker.uid for worker in report.node_worker_store["node-9"]] == ["u-9"]
     assert report.allocation["u-9"].node == "node-9"

@@ -17,7 +17,7 @@ from ullage.cli.table import format_table, terminal_width
 from ullage.client.local import reach
 from ullage.model.duration import parse_duration
 from ullage.model.error import invalid
-from ullage.model.nearest import did_you_mean, missing
+from ullage.model.nearest import Missing, did_you_mean
 
 _OF_LISTINGS = (*FORMATS, "csv", "name")
 """What `-o` takes in a listing, apart from the names of fields."""
@@ -281,7 +281,7 @@ def _require_queues(names: set[str]) -> None:
     """
     known = [queue.name for queue in reach(start=False).queues()]
     for name in sorted(names.difference(known)):
-        raise missing("queue", name, known)
+        raise Missing("queue", name, known)
 
 
 def _unknown_users(names: set[str], known: set[str]) -> list[str]:

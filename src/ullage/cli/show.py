@@ -13,7 +13,7 @@ from ullage.cli.target import find_task
 from ullage.client.allocations import Allocations
 from ullage.client.api import Api
 from ullage.client.local import reach
-from ullage.model.nearest import missing
+from ullage.model.nearest import Missing
 from ullage.wire.allocation import AllocationBody, QuotaBody
 from ullage.wire.node import ExecutorBody, GpuBody, NodeBody
 from ullage.wire.session import TaskBody
@@ -72,5 +72,5 @@ _FIND: dict[str, Callable[[Api, str], msgspec.Struct]] = {
 
 def _only(kind: str, name: str, known: Mapping[str, T]) -> T:
     if name not in known:
-        raise missing(kind, name, known)
+        raise Missing(kind, name, known)
     return known[name]

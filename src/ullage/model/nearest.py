@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
 
 from ullage.model.error import NotFound
@@ -40,20 +40,32 @@ _FEW = 12
 """The most names that a message lists."""
 
 
-def missing(kind: str, name: object, known: Iterable[str], *, field: str | None = None, more: str = "") -> NotFound:
-    """Return the error of an object that does not exist, with the name that is meant if one is similar.
+_LISTED = ("queue", "application", "node")
+"""Kinds of objects of which there are often few, and which are the same for all users."""
+
+
+class Missing(NotFound):
+    """The error of an object that does not exist, with the name that is meant if one is similar.
 
     Of many names the first ones count. `field` is the kind unless another is given; `more` ends the message.
     """
-    names = list(islice(known, _LOOKED_AT))
-    meant = nearest(str(name), names, _SAME_NAME)
-    text = f"{kind} {name} does not exist"
-    if meant is not None:
-        text += f"; did you mean {meant}?"
-    elif 0 < len(names) <= _FEW and kind in _LISTED:
-        text += f"; known are {', '.join(sorted(names))}"
-    return NotFound(f"{text}{more}", field=kind if field is None else field)
 
+    def __init__(
+        self, kind: str, name: object, known: Iterable[str], *, field: str | None = None, more: str = ""
+    ) -> None:
+        self.kind, self._name, self._more = kind, name, more
+        self._names = list(islice(known, _LOOKED_AT))
+        super().__init__(f"{self._text()}{more}", field=kind if field is None else field)
 
-_LISTED = ("queue", "application", "node")
-"""Kinds of objects of which there are often few, and which are the same for all users."""
+    def among(self, shown: Callable[[str], bool]) -> Missing:
+        """Return the error for a reader from whom the other names are hidden."""
+        return Missing(self.kind, self._name, filter(shown, self._names), field=self.field, more=self._more)
+
+    def _text(self) -> str:
+        text, names = f"{self.kind} {self._name} does not exist", self._names
+        meant = nearest(str(self._name), names, _SAME_NAME)
+        if meant is not None:
+            return f"{text}; did you mean {meant}?"
+        if 0 < len(names) <= _FEW and self.kind in _LISTED:
+            return f"{text}; known are {', '.join(sorted(names))}"
+        return text

@@ -9,11 +9,13 @@ from typing import Any, TypeVar
 
 from starlette.requests import HTTPConnection
 
-from ullage.model.error import Forbidden, InvalidRequest
+from ullage.model.allocation import Allocation
+from ullage.model.error import Forbidden, InvalidRequest, UllageError
 from ullage.model.event import Event
 from ullage.model.identity import Identity, Role
+from ullage.model.nearest import Missing
 from ullage.service.service import UllageService
-from ullage.service.state import SessionRecord
+from ullage.service.state import ExecutorRecord, SessionRecord
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
@@ -22,6 +24,16 @@ IDENTITY = "ullage.identity"
 
 _ACCESS = "_access"
 """The attribute of a handler with its `Access`."""
+
+
+_OF_ALL = ("node.", "quota.")
+"""The beginnings of kinds of events that are of no user."""
+
+_OWNED_FACTS = {"uid": "uid", "gang": "key"}
+"""Facts of events, and the parameters of paths that name the same objects."""
+
+_OWNED_KINDS = {"session": "session", "allocation": "uid", "gang": "key"}
+"""Kinds of objects that belong to users, and the parameters of paths that name them."""
 
 
 class Whose(StrEnum):
@@ -96,11 +108,25 @@ class Authorizer:
         for kind, name in request.path_params.items():
             owner = self._owner(kind, name)
             if owner is not None and owner != caller.user:
-                text = (
-                    f"{kind} {name} belongs to {owner or 'nobody'}; you are {caller.user} with the role {caller.role}"
-                )
-                fix = "its owner, or the role operator, is needed"
-                raise Forbidden(f"{text}: {fix}", code="not-the-owner", field=kind)
+                raise self._not_the_owner(caller, kind, name, owner)
+
+    def check_shown(self, request: HTTPConnection, *sessions: str) -> None:
+        """Check that the caller may read these sessions; those that do not exist are not its business.
+
+        Raises:
+            Forbidden: one is another user's (`not-the-owner`), and the caller reads its own only.
+
+        """
+        only = self.only_owner(request)
+        for session in sessions:
+            owner = self._owner("session", session)
+            if only is not None and owner not in (None, only):
+                raise self._not_the_owner(caller_of(request), "session", session, owner)
+
+    def _not_the_owner(self, caller: Identity, kind: str, name: str, owner: str | None) -> Forbidden:
+        whose = "another user" if self._rules.hides_others(caller) else owner or "nobody"
+        text = f"{kind} {name} belongs to {whose}; you are {caller.user} with the role {caller.role}"
+        return Forbidden(f"{text}: its owner, or the role operator, is needed", code="not-the-owner", field=kind)
 
     def _owner(self, kind: str, name: str) -> str | None:
         """Return the owner of what a parameter of the path names; None if there is no such object."""
@@ -130,7 +156,34 @@ class Authorizer:
         return [event if self._is_shown(event, only) else _without_facts(event) for event in events]
 
     def _is_shown(self, event: Event, only: str) -> bool:
-        return event.session is None or self._owner("session", event.session) in (None, only)
+        """Return whether a user reads an event. Of what is deleted the owner is not known any more."""
+        if event.kind.startswith(_OF_ALL):
+            return True
+        named = {"session": event.session, **{kind: event.data.get(fact) for fact, kind in _OWNED_FACTS.items()}}
+        owners = [self._owner(kind, str(name)) for kind, name in named.items() if name is not None]
+        return bool(owners) and all(owner == only for owner in owners)
+
+    def shown_executors(self, request: HTTPConnection) -> list[ExecutorRecord]:
+        """Return the executors of the sessions that the caller may read, and those of none."""
+        only, executors = self.only_owner(request), self._service.state.executors.values()
+        return [each for each in executors if only is None or self._is_own_or_idle(each, only)]
+
+    def _is_own_or_idle(self, executor: ExecutorRecord, only: str) -> bool:
+        return executor.session is None or self._owner("session", executor.session) == only
+
+    def shown_holders(self, request: HTTPConnection) -> frozenset[str]:
+        """Return the ids of the allocations that the caller may read."""
+        only, ledger = self.only_owner(request), self._service.state.fleet.ledger
+        own = {each.id for each in self.shown_executors(request)}
+        held = ledger.items()
+        return frozenset(uid for uid, each in held if only is None or uid in own or _claimed_by(each, only))
+
+    def shown_error(self, request: HTTPConnection, error: UllageError) -> UllageError:
+        """Return an error as the caller may read it: what is meant by a name is nothing of another user."""
+        if not isinstance(error, Missing) or error.kind not in _OWNED_KINDS or IDENTITY not in request.scope:
+            return error
+        only, kind = self.only_owner(request), _OWNED_KINDS[error.kind]
+        return error if only is None else error.among(lambda name: self._owner(kind, name) == only)
 
     def owner_for(self, request: HTTPConnection, asked: str, client_user: str = "") -> str:
         """Return the owner of what the caller creates. `client_user` counts where the caller has no name of its own.
@@ -181,6 +234,10 @@ class Authorizer:
         while name in queues:
             name = queues[name].parent
             yield name
+
+
+def _claimed_by(allocation: Allocation, user: str) -> bool:
+    return allocation.claim is not None and allocation.claim.owner == user
 
 
 def _without_facts(event: Event) -> Event:

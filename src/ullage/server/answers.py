@@ -14,7 +14,7 @@ from ullage.core.learning.fragmentation import NOTHING, IdleCards, fits_now, fra
 from ullage.model.application import BUILT_IN, Application, ApplicationState
 from ullage.model.array import Array
 from ullage.model.event import Event
-from ullage.model.nearest import missing
+from ullage.model.nearest import Missing
 from ullage.model.node import Node
 from ullage.model.rejection import Code
 from ullage.model.task import TaskResult, TaskState
@@ -90,8 +90,8 @@ class Answers:
 
         return body if is_long else body()
 
-    def executors(self) -> list[ExecutorBody]:
-        """Return worker processes by id."""
+    def executors(self, records: Iterable[ExecutorRecord]) -> list[ExecutorBody]:
+        """Return these worker processes, the oldest first."""
         return [
             body_of(
                 ExecutorBody,
@@ -101,7 +101,7 @@ class Answers:
                 gang=executor.gang.id if executor.gang else None,
                 placement=placement_body(executor.placement),
             )
-            for executor in sorted(self._service.state.executors.values(), key=_age)
+            for executor in sorted(records, key=_age)
         ]
 
     def node(self, node: Node) -> NodeBody:
@@ -118,7 +118,7 @@ class Answers:
         """
         state = self._service.state
         if name not in state.nodes:
-            raise missing("node", name, state.nodes)
+            raise Missing("node", name, state.nodes)
         fleet = state.fleet
         cards = sorted(fleet.cards_on(fleet.row_of[name]), key=lambda card: fleet.cards[card].index)
         here = [held.placement for held in fleet.ledger.values() if held.node == name and held.placement]

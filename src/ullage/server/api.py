@@ -10,6 +10,7 @@ from dataclasses import replace
 import msgspec
 from starlette.requests import Request
 
+from ullage.model.dependency import parse_dependencies
 from ullage.model.error import NotFound, invalid
 from ullage.model.identity import Role
 from ullage.model.name import check_name
@@ -88,6 +89,8 @@ class ServerApi:
     async def list_events(self, request: Request) -> LongBody[list[EventBody]]:
         """Return events in their order, of all sessions or of one."""
         page, session = page_of(request), request.query_params.get("session")
+        if session is not None:
+            self._authorizer.check_shown(request, session)
         found = self._service.events.page(page, session)
         if found is None:
             found = await asyncio.to_thread(self._service.store.events, page, session)
@@ -182,9 +185,9 @@ class ServerApi:
 
     @route("GET", "/v1/executors", "nodes")
     @needs(Role.VIEWER)
-    async def list_executors(self, _: Request) -> LongBody[list[ExecutorBody]]:
-        """Return all worker processes by id."""
-        found = self._answers.executors()
+    async def list_executors(self, request: Request) -> LongBody[list[ExecutorBody]]:
+        """Return worker processes by id."""
+        found = self._answers.executors(self._authorizer.shown_executors(request))
         return lambda: found
 
     # --- sessions ---
@@ -226,6 +229,7 @@ class ServerApi:
         owner = self._authorizer.owner_for(request, body.owner, body.user)
         self._authorizer.check_account(request, owner)
         self._authorizer.check_queue(request, body.queue)
+        self._authorizer.check_shown(request, *(each.session for each in parse_dependencies(body.after)))
         application = self._service.state.application(body.application)
         default = self._service.sessions.default_for(body.queue)
         return replace(bodies.session_spec(body, application, default, self._service.numa), owner=owner)

@@ -56,7 +56,6 @@ FRONTS = (
 """The classes whose methods declare the routes."""
 
 _ON_ERRORS: dict[Any, Any] = {
-    UllageError: on_error,
     Refused: on_refused,
     HTTPException: on_no_route,
     Exception: on_fault,
@@ -83,7 +82,7 @@ def make_app(
 
     `hosts` are the host names it accepts, `pages` the web front end.
     """
-    answers = Answers(service, server, notes)
+    answers, authorizer = Answers(service, server, notes), Authorizer(service)
     handlers = ServerApi(service, answers, shut_down)
     searches = Searches()
     requests = AllocationApi(service, searches)
@@ -102,6 +101,10 @@ def make_app(
     endpoints = [(endpoint, front) for front in fronts for endpoint in endpoints_of(type(front))]
     accesses = [(endpoint.id, endpoint.method, endpoint.access) for endpoint, _ in endpoints]
 
+    async def on_own_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, UllageError)
+        return await on_error(request, authorizer.shown_error(request, error))
+
     async def scrape(_: Request) -> Response:
         return Response(await written(metrics.page(service, answers)), media_type=CONTENT_TYPE_LATEST)
 
@@ -113,7 +116,7 @@ def make_app(
         return PlainTextResponse("ok")
 
     routes = [
-        *(endpoint.route(front, Authorizer(service).check) for endpoint, front in endpoints),
+        *(endpoint.route(front, authorizer.check) for endpoint, front in endpoints),
         Route("/metrics", scrape),
         Route("/v1/openapi.json", describe),
         Route("/healthz", alive),
@@ -127,5 +130,5 @@ def make_app(
             Middleware(Guard, callers=Callers(token, service), hosts=frozenset(hosts)),
             Middleware(RoomGuard, service=service),
         ],
-        exception_handlers=_ON_ERRORS,
+        exception_handlers={UllageError: on_own_error, **_ON_ERRORS},
     )

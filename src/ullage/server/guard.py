@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ullage.model.error import InvalidRequest
 from ullage.model.identity import Identity
@@ -68,6 +68,7 @@ class Guard:
                 return
             if isinstance(caller, Identity):
                 scope[IDENTITY] = caller
+                send = _WhileAdmitted(request, caller, self._callers, send).send
         await self._app(scope, receive, send)
 
     def _refusal(self, request: Request, caller: Identity | NotAdmitted) -> Response | None:
@@ -80,6 +81,33 @@ class Guard:
         if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
             return _refuse(NotAdmitted(403, "wrong-origin", "requests from other web pages are refused"))
         return None if is_open(request.url.path) or isinstance(caller, Identity) else _refuse(caller)
+
+
+class _WhileAdmitted:
+    """Sends a response while its caller is who it was: until the token ends, or the role changes.
+
+    What was read for a caller who is not admitted any more is not sent, also after a long wait. A stream sends
+    something every few seconds, so it ends soon; its client has to ask again, and learns why.
+    """
+
+    def __init__(self, request: Request, caller: Identity, callers: Callers, send: Send) -> None:
+        self._request, self._caller, self._callers, self._send = request, caller, callers, send
+        self._ended = False
+
+    async def send(self, message: Message) -> None:
+        """Send a message, or the end of the response."""
+        if self._ended:
+            return
+        if message["type"] == "http.response.start" and self._request.method == "GET":
+            now = self._callers.identify(self._request)
+            if isinstance(now, NotAdmitted):
+                self._ended = True
+                await _refuse(now)(self._request.scope, self._request.receive, self._send)
+                return
+        if message.get("more_body") and self._callers.identify(self._request) != self._caller:
+            self._ended = True
+            message = {"type": "http.response.body", "body": b"", "more_body": False}
+        await self._send(message)
 
 
 def _refuse(refusal: NotAdmitted) -> Response:

@@ -104,7 +104,7 @@ class HistoryApi:
     async def estimate_start(self, request: Request) -> StartBody:
         """Estimate when a waiting session gets its first executor, from simulations of the present queue."""
         session = session_of(request)
-        (found,) = await self._starts([session])
+        (found,) = await self._starts(request, [session])
         return found
 
     @route("GET", "/v1/starts", "sessions")
@@ -112,14 +112,15 @@ class HistoryApi:
     async def estimate_starts(self, request: Request) -> list[StartBody]:
         """Estimate when each waiting session gets its first executor, from simulations of the present queue."""
         shown = {record.id for record in self._authorizer.shown_sessions(request)}
-        return await self._starts([name for name in self._service.starts.waiting() if name in shown])
+        return await self._starts(request, [name for name in self._service.starts.waiting() if name in shown])
 
-    async def _starts(self, sessions: list[str]) -> list[StartBody]:
+    async def _starts(self, request: Request, sessions: list[str]) -> list[StartBody]:
         service = self._service
         first = max(0, service.state.session_number - PAST_SESSIONS)
         ended = HistoryQuery(states=(PastState.SUCCEED, PastState.FAILED), after=first, limit=PAST_SESSIONS)
         past = await asyncio.to_thread(service.store.history, ended, time.time())
-        found = await asyncio.to_thread(service.starts.estimating(sessions, past))
+        reader = self._authorizer.only_owner(request)
+        found = await asyncio.to_thread(service.starts.estimating(sessions, past, reader))
         return [body_of(StartBody, found[name], session=name) for name in sessions]
 
     @route("POST", "/v1/sessions/delete-closed", "sessions", body=DeleteClosed)

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from ullage.model.identity import Role
 from ullage.model.name import check_name
 from ullage.server import simulation
-from ullage.server.access import needs
+from ullage.server.access import Authorizer, needs
 from ullage.server.allocations import BODY_LIMIT
 from ullage.server.bodies import read_raw
 from ullage.server.durable import durable
@@ -24,7 +24,7 @@ class PodApi:
     """Handlers over one service."""
 
     def __init__(self, service: UllageService) -> None:
-        self._service = service
+        self._service, self._authorizer = service, Authorizer(service)
 
     @route("POST", "/v1/simulate-schedule", "pods", query=("domain",))
     @route("POST", "/api/simulate-schedule", "pods", id="simulate_schedule_api", query=("domain",))
@@ -46,7 +46,8 @@ class PodApi:
     @route("GET", "/v1/allocation-report", "pods")
     @route("GET", "/api/allocation", "pods", id="report_allocations_api")
     @needs(Role.VIEWER)
-    async def report_allocations(self, _: Request) -> LongBody[AllocationReport]:
+    async def report_allocations(self, request: Request) -> LongBody[AllocationReport]:
         """Return all cards with their holders, in the form for controllers of pods."""
         fleet = self._service.state.fleet.copy(apart=True)
-        return lambda: simulation.allocation_report(fleet)
+        shown = self._authorizer.shown_holders(request)
+        return lambda: simulation.allocation_report(fleet, shown)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
@@ -75,10 +75,13 @@ def simulate_schedule(
     return lambda: simulation.answer((*composed.warnings, *_admission(composed)))
 
 
-def allocation_report(fleet: Fleet) -> AllocationReport:
-    """Return all cards and all their holders, also executors. `state` shows whether an allocation is assumed."""
+def allocation_report(fleet: Fleet, shown: Container[str]) -> AllocationReport:
+    """Return all cards and those of their holders that are shown, also executors.
+
+    `state` shows whether an allocation is assumed.
+    """
     cards = {gpu.uuid: gpu for gpu in fleet.cards}
-    ledger = sorted(fleet.ledger.items())
+    ledger = sorted((uid, allocation) for uid, allocation in fleet.ledger.items() if uid in shown)
     workers = {uid: Worker.of(allocation) for uid, allocation in ledger}
     on_node: dict[str, list[Worker]] = {node.name: [] for node in fleet.nodes}
     for uid, allocation in ledger:
@@ -88,7 +91,8 @@ def allocation_report(fleet: Fleet) -> AllocationReport:
         node_worker_store={node: tuple(held) for node, held in on_node.items()},
         allocation={uid: AllocationEntry.of(allocation, cards) for uid, allocation in ledger},
         gpu_to_worker_map={
-            uuid: tuple(workers[uid] for uid in sorted(fleet.holders[card])) for uuid, card in fleet.card_of.items()
+            uuid: tuple(workers[uid] for uid in sorted(fleet.holders[card]) if uid in shown)
+            for uuid, card in fleet.card_of.items()
         },
     )
 

@@ -16,7 +16,7 @@ from ullage.core.placing.adjust import Adjustment, AmountsChange
 from ullage.core.placing.decision import Decision, Refusal
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Request
-from ullage.model.nearest import missing
+from ullage.model.nearest import Missing
 from ullage.model.rejection import Code
 from ullage.service.context import ServiceContext
 from ullage.service.events import allocation_facts
@@ -193,7 +193,7 @@ class AllocationRequests:
         found = self._state.fleet.ledger.get(uid)
         if found is None or found.claim is None:
             ledger = self._state.fleet.ledger
-            raise missing("allocation", uid, (uid for uid, a in ledger.items() if a.claim is not None), field="uid")
+            raise Missing("allocation", uid, (uid for uid, a in ledger.items() if a.claim is not None), field="uid")
         return found
 
     def owner(self, uid: str) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from ullage.model.application import BUILT_IN, Application
 from ullage.model.error import Conflict, invalid
-from ullage.model.nearest import did_you_mean, missing
+from ullage.model.nearest import Missing, did_you_mean
 from ullage.model.queue import DEFAULT_QUEUE, ROOT, Queue
 from ullage.service.context import ServiceContext
 from ullage.service.journal import Callback, in_one_write
@@ -102,7 +102,7 @@ class Catalog:
 
         """
         if name not in self._state.queues:
-            raise missing("queue", name, self._state.queues)
+            raise Missing("queue", name, self._state.queues)
         children = sorted(queue.name for queue in self._state.queues.values() if queue.parent == name)
         users = [
             record.id for record in self._state.sessions.values() if record.open and record.session.spec.queue == name

@@ -15,8 +15,8 @@ from datetime import datetime
 from ullage.core.explaining.explain import Reasons
 from ullage.model.counted import counted
 from ullage.model.dependency import Dependency, DependencyKind
-from ullage.model.error import Conflict, NotFound, invalid
-from ullage.model.nearest import did_you_mean
+from ullage.model.error import Conflict, invalid
+from ullage.model.nearest import Missing
 from ullage.model.rejection import Code
 from ullage.model.session import SessionInfo, SessionSpec
 from ullage.model.task import TaskState
@@ -52,9 +52,8 @@ class Dependencies:
                 raise invalid("after", str(dependency), "a session cannot wait for itself; name another one")
             record = self._state.sessions.get(dependency.session)
             if record is None:
-                hint = did_you_mean(dependency.session, self._state.sessions, 0.7)
-                text = f"session {dependency.session}, named by after={dependency}, does not exist; {hint}"
-                raise NotFound(f"{text}`ullage sessions` lists all sessions", field="after")
+                more = f". It is named by after={dependency}; `ullage sessions` lists all sessions"
+                raise Missing("session", dependency.session, self._state.sessions, field="after", more=more)
             fulfilled = _fulfilled(dependency, record)
             if fulfilled is False:
                 text = f"{dependency} can never be fulfilled: {_how_it_ended(record)}"

@@ -31,8 +31,12 @@ _PHASES_AT_WORK = (ExecutorPhase.BUSY, ExecutorPhase.LEAVING)
 
 
 class Known(NamedTuple):
-    """What is known of the seconds of a task: those of others, from where, and the limit; None is no limit."""
+    """What is known of the seconds of a task: those of others, from where, and the limit; None is no limit.
 
+    `of` is the session, or what stands for it in the words for a reader from whom it is hidden.
+    """
+
+    of: str
     seconds: tuple[float, ...]
     source: str
     limit_s: float | None = None
@@ -92,7 +96,7 @@ class Foresight:
 
     def _estimate(self, times: Sequence[float | None]) -> Estimate:
         known = sorted(at for at in times if at is not None)
-        unknown = sorted({name for name, each in self.known.items() if not each.seconds and each.limit_s is None})
+        unknown = sorted({each.of for each in self.known.values() if not each.seconds and each.limit_s is None})
         if 2 * len(known) <= len(times):
             why = "it does not start within what can be foreseen"
             if unknown:
@@ -254,7 +258,7 @@ class _Simulation:
         self._work(worker, 1, 0.0)
 
     def _work(self, worker: _Worker, tasks: int, lasted_s: float) -> None:
-        known = self.foresight.known.get(worker.view.session or "", Known((), ""))
+        known = self.foresight.known.get(worker.view.session or "", Known("", (), ""))
         seconds = known.draw(self.rng, lasted_s) + sum(known.draw(self.rng) for _ in range(tasks - 1))
         ends_at = self.now + seconds
         gang = worker.view.gang

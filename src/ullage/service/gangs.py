@@ -16,7 +16,7 @@ from ullage.core.placing.rules import Rules
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
 from ullage.model.error import Conflict
-from ullage.model.nearest import missing
+from ullage.model.nearest import Missing
 from ullage.service.context import ServiceContext
 from ullage.service.events import allocation_facts
 from ullage.service.journal import Callback, in_one_write
@@ -104,7 +104,7 @@ class GangRequests:
         """
         phase = self._gangs.phase(key)
         if phase is None:
-            raise missing("gang", key, self._members)
+            raise Missing("gang", key, self._members)
         answers = {uid: self._gangs.answer(uid) for uid in self._members[key]}
         first = next(iter(answers))  # the others lack the same, and examining every card takes long
         answers[first] = self._gangs.explain(first, self._allocator)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ullage.core.books.observation import foreign_id
 from ullage.model.gpu import Gpu
-from ullage.model.nearest import missing
+from ullage.model.nearest import Missing
 from ullage.model.node import Node, NodeState, move_node
 from ullage.service.context import ServiceContext
 from ullage.service.events import node_facts
@@ -89,7 +89,7 @@ class Nodes:
         """
         known = self._state.nodes.get(name)
         if known is None:
-            raise missing("node", name, self._state.nodes)
+            raise Missing("node", name, self._state.nodes)
         if known.cordoned != cordoned:
             self._state.nodes[name] = replace(known, cordoned=cordoned)
             self._journal.write(self._state.mark(name, cordoned=cordoned))
@@ -106,7 +106,7 @@ class Nodes:
 
         """
         if name not in self._state.nodes:
-            raise missing("node", name, self._state.nodes)
+            raise Missing("node", name, self._state.nodes)
         self._give_up(name)
         if foreign_id(name) in self._state.fleet.ledger:
             self._journal.write(Drop(PutAllocation, foreign_id(name)))

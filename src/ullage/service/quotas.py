@@ -11,7 +11,7 @@ from ullage.core.verdict.sentences import condition_text
 from ullage.model.allocation import AllocationState
 from ullage.model.claim import Request
 from ullage.model.name import check_name
-from ullage.model.nearest import missing
+from ullage.model.nearest import Missing
 from ullage.model.part import Isolation, Part
 from ullage.model.queue import ROOT, Queue
 from ullage.model.quota import Quota
@@ -76,7 +76,7 @@ class NamespaceQuotas:
         """
         found = self._quotas.quotas.get(namespace)
         if found is None:
-            raise missing("quota", namespace, self._quotas.quotas, field="namespace")
+            raise Missing("quota", namespace, self._quotas.quotas, field="namespace")
         return found
 
     @in_one_write

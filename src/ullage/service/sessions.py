@@ -12,7 +12,7 @@ from ullage.model.counted import counted
 from ullage.model.early_signal import check_signal
 from ullage.model.error import AlreadyExists, Conflict, invalid
 from ullage.model.history import ClosedQuery
-from ullage.model.nearest import missing
+from ullage.model.nearest import Missing
 from ullage.model.notice import check_host
 from ullage.model.queue_bounds import defaults_of, within_bounds
 from ullage.model.request import DEFAULT_REQUIREMENT, ResourceRequirement
@@ -259,7 +259,7 @@ class Sessions:
 
     def _check_queue(self, name: str) -> None:
         if name not in self._state.queues:
-            raise missing("queue", name, self._state.queues)
+            raise Missing("queue", name, self._state.queues)
         children = sorted(queue.name for queue in self._state.queues.values() if queue.parent == name)
         if children:
             raise invalid("queue", name, f"it has child queues; choose one of {', '.join(children)}")

@@ -24,6 +24,9 @@ _ENOUGH = 3
 
 _Group = tuple[str, ...]
 
+_OTHERS = "other users"
+"""What stands for their sessions where these are hidden."""
+
 
 class Starts:
     """Estimates when waiting sessions start."""
@@ -35,15 +38,19 @@ class Starts:
         """Return the sessions that wait for their first executor, or for another first one."""
         return [name for name, record in self._state.sessions.items() if record.open and not self._refusal(record)]
 
-    def estimating(self, sessions: Iterable[str], past: Sequence[PastSession]) -> Callable[[], dict[str, Estimate]]:
+    def estimating(
+        self, sessions: Iterable[str], past: Sequence[PastSession], reader: str | None = None
+    ) -> Callable[[], dict[str, Estimate]]:
         """Return a function for another thread that returns the estimates; `past` are ended sessions.
+
+        With a `reader` the words name the sessions of that user only.
 
         Raises:
             NotFound: a session does not exist.
 
         """
         refused = {name: self._refusal(self._state.session(name)) for name in sessions}
-        foresight = self._foresight(past)
+        foresight = self._foresight(past, reader)
 
         def estimate() -> dict[str, Estimate]:
             found = foresight.starts(name for name, why in refused.items() if not why)
@@ -64,7 +71,7 @@ class Starts:
             return f"no estimate: {MEANINGS[held_back]}"
         return ""
 
-    def _foresight(self, past: Sequence[PastSession]) -> Foresight:
+    def _foresight(self, past: Sequence[PastSession], reader: str | None) -> Foresight:
         allocator, now = self._state.allocator, self._clock()
         nominations, cap, fleet = allocator.nominations, allocator.rules.cap, allocator.fleet.copy(apart=True)
         world = replace(self._loop.world(), fleet=fleet, promises=dict(self._state.promises))
@@ -82,7 +89,7 @@ class Starts:
                 for executor in self._state.executors.values()
                 if executor.tasks
             },
-            known={record.id: self._known(record, groups) for record in records},
+            known={record.id: self._shown(record, groups, reader) for record in records},
             begins={
                 record.id: record.session.spec.begin_at
                 for record in records
@@ -91,12 +98,18 @@ class Starts:
             reserving=lambda books: reserving_requests(books, nominations, cap),
         )
 
+    def _shown(self, record: SessionRecord, groups: dict[_Group, list[float]], reader: str | None) -> Known:
+        known = self._known(record, groups)
+        if reader in (None, record.session.spec.owner):
+            return known
+        return known._replace(of=_OTHERS, source=known.source and f"those of {_OTHERS}")
+
     def _known(self, record: SessionRecord, groups: dict[_Group, list[float]]) -> Known:
         """Return the seconds of tasks of the session itself, or of the narrowest group that has enough."""
         spec, limit_s = record.session.spec, self._state.timeout_of(record)
         own = record.recent.seconds()
         if len(own) >= _ENOUGH:
-            return Known(tuple(own), f"the {len(own)} last tasks of {record.id}", limit_s)
+            return Known(record.id, tuple(own), f"the {len(own)} last tasks of {record.id}", limit_s)
         for group, words in (
             ((spec.application, spec.queue, spec.owner), f"those of {spec.owner or 'nobody'} in {spec.queue}"),
             ((spec.application, spec.queue), f"those in queue {spec.queue}"),
@@ -104,10 +117,10 @@ class Starts:
         ):
             found = groups.get(group, [])
             if len(found) >= _ENOUGH:
-                return Known(tuple(found), f"{words} ({len(found)} past sessions)", limit_s)
+                return Known(record.id, tuple(found), f"{words} ({len(found)} past sessions)", limit_s)
         if own:
-            return Known(tuple(own), f"the last tasks of {record.id}", limit_s)
-        return Known((), "" if limit_s is None else "their time limits allow", limit_s)
+            return Known(record.id, tuple(own), f"the last tasks of {record.id}", limit_s)
+        return Known(record.id, (), "" if limit_s is None else "their time limits allow", limit_s)
 
 
 def _groups(past: Sequence[PastSession], means: Mapping[int, float | None]) -> dict[_Group, list[float]]:

@@ -22,7 +22,7 @@ from ullage.model.allocation import Allocation
 from ullage.model.application import Application
 from ullage.model.error import NotFound
 from ullage.model.executor import ExecutorGang, ExecutorState
-from ullage.model.nearest import missing
+from ullage.model.nearest import Missing
 from ullage.model.node import Node
 from ullage.model.queue import Queue
 from ullage.model.rejection import Code
@@ -385,7 +385,7 @@ class State:
 
     def no_session(self, session_id: str, more: str = "") -> NotFound:
         """Return the error of a session that does not exist; the newest ones may be meant."""
-        return missing("session", session_id, reversed(self.sessions), more=more)
+        return Missing("session", session_id, reversed(self.sessions), more=more)
 
     def application(self, name: str) -> Application:
         """Return the application of that name.
@@ -396,7 +396,7 @@ class State:
         """
         application = self.applications.get(name)
         if application is None:
-            raise missing("application", name, self.applications)
+            raise Missing("application", name, self.applications)
         return application
 
     def timeout_of(self, record: SessionRecord) -> float | None:
