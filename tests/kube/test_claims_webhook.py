@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from tests.kube.test_webhook import answered, patched
+from ullage.kube.claims.asked import claiming_pod
+from ullage.kube.client.kinds import PODS
 from ullage.kube.webhook.webhook import AdmissionSettings, Webhook
+from ullage.model.alignment import LinkDemand
 
 GATE = {"name": "ullage.io/claims"}
 GATED = Webhook(AdmissionSettings(claims_gate="ullage.io/claims"))
@@ -58,3 +62,13 @@ def test_without_claims_in_force_nobody_does():
 def test_a_pod_with_cards_by_resources_and_claims_waits_too():
     container = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
     assert gates(claiming(containers=[container])) == [GATE]
+
+
+def test_what_a_pod_asks_of_links_counts_for_the_cards_of_its_claims():
+    pod = claiming()
+    pod["metadata"] = {"name": "p", "namespace": "n", "uid": "u", "annotations": {"ullage.io/gpu-links": "island"}}
+    assert "warnings" not in answered(pod, GATED)
+    read = PODS.read(json.dumps(pod).encode())
+    assert claiming_pod(read, read.document, "ullage.io", None).links is LinkDemand.ISLAND
+    del pod["spec"]["resourceClaims"]
+    assert "gpu-links has no effect" in answered(pod, GATED)["warnings"][0]

@@ -15,6 +15,7 @@ from ullage.core.placing.rules import Rules
 from ullage.core.verdict.device_search import DevicePick
 from ullage.core.verdict.quota import Quotas
 from ullage.model.affinity import Expression, NodeAffinity, Operator
+from ullage.model.alignment import LinkDemand
 from ullage.model.card_driver import NVIDIA, CardDriver
 from ullage.model.claim import Claim, Request
 from ullage.model.device_claim import (
@@ -375,6 +376,18 @@ def test_two_claims_one_after_the_other_take_one_bridge_each():
     assert world.claims.hold(first) is None
     second = world.place(claim("v", of(2)), uid="other")
     assert [set(names(each)) for each in (first, second)] == [{"gpu-0", "gpu-3"}, {"gpu-1", "gpu-2"}]
+
+
+def test_cards_of_one_island_can_be_demanded():
+    world = World(cards("a", 4))
+    world.cluster.set_nodes([linked(world, bridged())])  # 0 and 3 are joined, and 1 and 2
+    held_by_another(world, {0, 1})
+    assert sorted(names(world.place(claim("u", of(2))))) == ["gpu-2", "gpu-3"]
+    refused = world.place(claim("u", of(2)), links=LinkDemand.ISLAND)
+    assert isinstance(refused, Unplaced)
+    held_by_another(world, {0})
+    found = world.place(claim("u", of(2)), links=LinkDemand.ISLAND)
+    assert sorted(names(found)) == ["gpu-1", "gpu-2"]
 
 
 def test_a_constraint_narrows_what_the_books_choose_from():

@@ -28,7 +28,7 @@ from ullage.core.verdict.device_search import (
 )
 from ullage.core.verdict.nodes import closed, shortfalls
 from ullage.model.affinity import ANY_NODE, NodeAffinity
-from ullage.model.alignment import Alignment
+from ullage.model.alignment import Alignment, LinkDemand
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
 from ullage.model.counted import counted
@@ -63,7 +63,8 @@ class ClaimingPod:
     """A pod that waits for its claims, all of which exist.
 
     `policy` is how strictly its cards are aligned to zones: the policy of a node does not apply to cards of claims.
-    `cards` are the cards that it may have, None for any. `request` is for cards that it requests apart from claims.
+    `links` is what it asks of the links between them. `cards` are the cards that it may have, None for any. `request`
+    is for cards that it requests apart from claims.
     """
 
     uid: str
@@ -74,6 +75,7 @@ class ClaimingPod:
     nodes: NodeAffinity = ANY_NODE
     tolerations: tuple[Toleration, ...] = ()
     policy: ZonePolicy | None = None
+    links: LinkDemand | None = None
     cards: frozenset[str] | None = None
     request: Request | None = None
 
@@ -84,7 +86,7 @@ class ClaimingPod:
             return ""
         asked = [(claim.requests, claim.constraints) for claim in self.claims]
         cards = None if self.cards is None else sorted(self.cards)
-        rest = self.cpu_milli, self.memory_bytes, self.nodes, self.tolerations, self.policy, cards
+        rest = self.cpu_milli, self.memory_bytes, self.nodes, self.tolerations, self.policy, self.links, cards
         for_cards = self.request and (self.request.requirement, self.request.strategy, self.request.claim.counted_limit)
         return repr((asked, self.claim.namespace, self.claim.priority, *rest, for_cards))
 
@@ -428,7 +430,7 @@ class Claims:
         return self._cluster.allocator.choose_on(request, node)
 
     def _request(self, pod: ClaimingPod, count: int, cards: CardSelector = ANY_CARD) -> Request:
-        alignment = Alignment(pod.policy or ZonePolicy.BEST_EFFORT)
+        alignment = Alignment(pod.policy or ZonePolicy.BEST_EFFORT, links=pod.links)
         asked = ResourceRequirement(pod.cpu_milli, pod.memory_bytes, count, cards=cards, alignment=alignment)
         return Request(pod.uid, asked, pod.claim)
 

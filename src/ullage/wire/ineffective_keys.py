@@ -30,8 +30,10 @@ _NOT_WITH_HAMI = ("partition-id",)
 def ineffective_annotations(pod: Document, asked: PodRequest | None, settings: PodSettings) -> Iterator[str]:
     """Yield a sentence per known annotation that is not read on this pod; `asked` is its request, None for no cards."""
     there = section(pod, "metadata", "annotations")
+    claims = bool(section(pod, "spec").get("resourceClaims"))
+    of_claims = {f"{settings.domain}/{name}" for name in TOPOLOGY_KEYS} if claims else set()
     for key, why in {**_of_hami(asked, settings), **_of_domains(asked, settings.domain)}.items():
-        if key in there:
+        if key in there and key not in of_claims:
             yield f"metadata.annotations.{key} has no effect: {why}"
 
 

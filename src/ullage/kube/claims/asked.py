@@ -15,6 +15,7 @@ from ullage.service.claims import ClaimingPod
 from ullage.wire.document import Document, mapping
 from ullage.wire.dra.claim import tolerations_of
 from ullage.wire.pod.affinity import node_affinity
+from ullage.wire.pod.card_topology import Tier, demanded_links, demanded_tier
 from ullage.wire.pod.containers import pod_amount
 from ullage.wire.pod.keys import Keys
 from ullage.wire.pod.owner import plain_claim
@@ -23,6 +24,8 @@ from ullage.wire.pod.owner import plain_claim
 def claiming_pod(pod: Pod, document: Document, domain: str, request: Request | None) -> ClaimingPod:
     """Return what a waiting pod requests apart from its claims, which are looked up later."""
     spec, keys = mapping(document.get("spec"), "spec"), Keys(document, domain)
+    tier = demanded_tier(keys)
+    near = ZonePolicy.SINGLE_ZONE if tier is Tier.ONE_ZONE else None
     return ClaimingPod(
         uid=pod.metadata.uid,
         claims=(),
@@ -31,7 +34,8 @@ def claiming_pod(pod: Pod, document: Document, domain: str, request: Request | N
         memory_bytes=pod_amount(spec, "memory", 1),
         nodes=node_affinity(spec),
         tolerations=tolerations_of(spec),
-        policy=keys.choice("numa-policy", ZonePolicy),
+        policy=near or keys.choice("numa-policy", ZonePolicy),
+        links=demanded_links(keys, tier),
         request=request,
     )
 
