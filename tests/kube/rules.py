@@ -32,13 +32,14 @@ KINDS = {
         kinds.SERVICES,
         kinds.POD_GROUPS,
         kinds.HYPERNODES,
+        kinds.KAI_TOPOLOGIES,
         kinds.RESOURCE_SLICES,
         kinds.DEVICE_CLASSES,
         kinds.RESOURCE_CLAIMS,
         kinds.DEVICE_TAINT_RULES[1],
     )
 }
-CUSTOM = {"gpubindings", "numatopologies", "noderesourcetopologies", "podgroups", "hypernodes"}
+CUSTOM = {"gpubindings", "numatopologies", "noderesourcetopologies", "podgroups", "hypernodes", "topologies"}
 STATUS = {
     "pods",
     "nodes",

@@ -8,14 +8,17 @@ import pytest
 
 from tests.kube.api_server import ApiServer
 from tests.kube.conftest import until
+from tests.kube.rules import KINDS
 from tests.kube.test_front import a_node, a_pod, put
 from tests.kube.test_queue_admission import pods_of, story, waiting
 from ullage.kube.client.http import HttpKubeApi
-from ullage.kube.queues.pod_groups import MAKERS, Near
+from ullage.kube.client.kinds import KAI_POD_GROUPS
+from ullage.kube.queues.pod_groups import MAKERS, Levels, Near
+from ullage.model.error import UllageError
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
 
-NATIVE, _, VOLCANO = MAKERS
+NATIVE, _, VOLCANO, KAI = MAKERS
 T = "topology.volcano.sh/tier-"
 
 
@@ -48,10 +51,77 @@ async def test_a_gang_stays_in_one_hypernode_and_follows_it(server: ApiServer, a
     ],
 )
 def test_groups_of_volcano_say_which_tier_they_stay_in(asked: dict[str, Any], near: Near) -> None:
-    assert VOLCANO.near({"networkTopology": asked}, [1, 2, 3]) == near
+    assert VOLCANO.near({"networkTopology": asked}, Levels([1, 2, 3])) == near
 
 
 def test_groups_of_kubernetes_name_a_label() -> None:
     spec = {"schedulingConstraints": {"topology": [{"key": "rack"}]}}
-    assert NATIVE.near(spec, []) == Near("rack", "rack")
-    assert NATIVE.near({}, []) == Near()
+    assert NATIVE.near(spec, Levels()) == Near("rack", "rack")
+    assert NATIVE.near({}, Levels()) == Near()
+
+
+TREE = Levels(topologies={"tree": ("zone", "block", "rack")})
+
+
+@pytest.mark.parametrize(
+    ("required", "preferred", "near"),
+    [
+        ("", "", Near()),
+        ("block", "", Near("block", "block")),
+        ("", "block", Near("zone,block", None)),
+        ("zone", "rack", Near("zone,block,rack", "zone")),
+        ("rack", "rack", Near("rack", "rack")),
+    ],
+)
+def test_groups_of_kai_name_levels_of_a_topology(required: str, preferred: str, near: Near) -> None:
+    asked = {"topology": "tree", "requiredTopologyLevel": required, "preferredTopologyLevel": preferred}
+    assert KAI.near({"topologyConstraint": asked}, TREE) == near
+
+
+@pytest.mark.parametrize(
+    ("topology", "required", "preferred", "named"),
+    [
+        ("forest", "zone", "", "Topology forest does not exist yet"),
+        ("tree", "row", "", "the levels of tree are zone, block, rack"),
+        ("tree", "rack", "zone", "preferredTopologyLevel"),
+    ],
+)
+def test_levels_of_kai_that_are_not_there_are_named(topology: str, required: str, preferred: str, named: str) -> None:
+    asked = {"topology": topology, "requiredTopologyLevel": required, "preferredTopologyLevel": preferred}
+    with pytest.raises(UllageError, match=named):
+        KAI.near({"topologyConstraint": asked}, TREE)
+
+
+def test_the_size_of_a_group_of_kai_is_its_own_or_that_of_its_subgroups() -> None:
+    parts = [{"name": "all"}, {"name": "a", "parent": "all", "minMember": 2}, {"name": "b", "minMember": 3}]
+    assert KAI.least({"minMember": 4, "subGroups": parts}) == 4
+    assert KAI.least({"subGroups": parts}) == 5
+    with pytest.raises(UllageError, match="levels of a subgroup are not supported"):
+        KAI.least({"subGroups": [{"name": "a", "topologyConstraint": {"requiredTopologyLevel": "rack"}}]})
+
+
+async def test_a_gang_of_kai_goes_to_one_domain_of_its_topology(
+    server: ApiServer, api: HttpKubeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(KINDS, "podgroups", KAI_POD_GROUPS)
+    machines = [a_node(name, 1) for name in "abcd"]
+    for machine, rack in zip(machines, ("r1", "r2", "r2", "r1"), strict=True):
+        machine["metadata"]["labels"] = {"rack": rack}
+    put(server, "nodes", *machines)
+    held = a_pod("held", 1)
+    held["spec"]["nodeName"] = "a"
+    members = [waiting(f"m{n}") for n in range(2)]
+    for member in members:
+        member["metadata"]["annotations"]["pod-group-name"] = "train"
+    put(server, "pods", held, *members)
+    near = {"topology": "tree", "requiredTopologyLevel": "rack"}
+    group = {
+        "metadata": {"name": "train", "namespace": "default"},
+        "spec": {"minMember": 2, "topologyConstraint": near},
+    }
+    put(server, "podgroups", group)
+    async with story(server, api) as up:
+        await up.reported("m0", "topology-missing: ")
+        put(server, "topologies", {"metadata": {"name": "tree"}, "spec": {"levels": [{"nodeLabel": "rack"}]}})
+        await until(lambda: up.bound == {"held", "m0", "m1"}, "they have the levels")
+        assert {pods_of(server)[name]["spec"]["nodeName"] for name in ("m0", "m1")} == {"b", "c"}

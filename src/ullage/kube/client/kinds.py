@@ -85,6 +85,8 @@ POD_DISRUPTION_BUDGETS = Kind("policy", "v1", "PodDisruptionBudget", "poddisrupt
 GPU_BINDINGS = Kind("gpu.bytetrade.io", "v1alpha1", "GPUBinding", "gpubindings", type=Object, namespaced=False)
 POD_GROUPS = Kind("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups", type=Object)
 VOLCANO_POD_GROUPS = Kind("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups", type=Object)
+KAI_POD_GROUPS = Kind("scheduling.run.ai", "v2alpha2", "PodGroup", "podgroups", type=Object)
+KAI_TOPOLOGIES = Kind("kai.scheduler", "v1alpha1", "Topology", "topologies", type=Object, namespaced=False)
 NATIVE_POD_GROUPS = tuple(
     Kind("scheduling.k8s.io", version, "PodGroup", "podgroups", type=Object)
     for version in ("v1beta1", "v1alpha3", "v1alpha2")
