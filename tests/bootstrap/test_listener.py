@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from ullage.bootstrap.listener import listen
+from ullage.bootstrap.listener import listen, reachable_host
 from ullage.model.error import InvalidRequest, Unavailable
 
 
@@ -41,3 +41,17 @@ def test_an_address_of_another_machine_is_named_instead_of_the_port() -> None:
 def test_a_host_that_there_is_not_is_named_instead_of_the_port() -> None:
     with pytest.raises(InvalidRequest, match=r"host: 'nosuch\.invalid' is not valid: .*; write an address of this"):
         listen("nosuch.invalid", 0, "choose another port")
+
+
+@pytest.mark.parametrize(
+    ("address", "names", "host"),
+    [
+        ("0.0.0.0", [], "localhost"),
+        ("::", [], "localhost"),
+        ("0.0.0.0", ["gpu-box.example.org", "gpu-box"], "gpu-box.example.org"),
+        ("127.0.0.1", ["gpu-box.example.org"], "127.0.0.1"),
+        ("fd00::7", [], "[fd00::7]"),
+    ],
+)
+def test_the_address_of_a_server_can_be_opened(address: str, names: list[str], host: str) -> None:
+    assert reachable_host(address, names) == host

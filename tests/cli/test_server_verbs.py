@@ -14,9 +14,7 @@ from ullage.bootstrap.announcement import announce
 from ullage.bootstrap.server import cards_text
 from ullage.cli import server
 from ullage.cli.main import main
-from ullage.cli.page import link_of
 from ullage.client import endpoint
-from ullage.client.endpoint import ServerEndpoint
 from ullage.client.spec import session_spec
 from ullage.model.error import InvalidRequest
 
@@ -361,12 +359,6 @@ def test_page_prints_the_link_that_opens_the_live_page(capsys, home, hidden_fake
     capsys.readouterr()
     assert main(["page"]) == 0
     assert capsys.readouterr().out == f"{hidden_fake.url}/enter#{TOKEN}\n"
-
-
-@pytest.mark.parametrize("address", ["0.0.0.0", "[::]"])
-def test_the_link_names_an_address_that_a_browser_can_open(address):
-    there = ServerEndpoint(f"https://{address}:7480", "t")
-    assert link_of(there) == "https://localhost:7480/enter#t"
 
 
 def test_the_page_without_a_token_names_its_file(capsys, home, hidden_fake):

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import errno
 import socket
+from collections.abc import Sequence
 
 from ullage.model.error import Unavailable, invalid
 
 BACKLOG = 512
 """The most connections that wait to be accepted."""
 
+_ALL_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104  # only compared
+
 
 def url_host(host: str) -> str:
     """Return a host as it stands in a URL: an IPv6 address is in brackets."""
     return f"[{host}]" if ":" in host else host
+
+
+def reachable_host(address: str, names: Sequence[str]) -> str:
+    """Return the host of the URL of a server: one that a client can open, also where it listens on all addresses."""
+    if address in _ALL_ADDRESSES:
+        return next(iter(names), "localhost")
+    return url_host(address)
 
 
 def listen(host: str, port: int, fix: str) -> socket.socket:

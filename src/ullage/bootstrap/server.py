@@ -11,10 +11,8 @@ import gc
 import os
 import re
 import secrets
-import signal
 import socket
 import time
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,9 +22,10 @@ import msgspec
 import ullage
 from ullage.bootstrap import log
 from ullage.bootstrap.announcement import announce, announce_to_all, listen_at_home, listen_for_all, withdraw
+from ullage.bootstrap.end import End
 from ullage.bootstrap.http.bounds import local_bounds
 from ullage.bootstrap.http.server import BoundedServer
-from ullage.bootstrap.listener import listen, url_host
+from ullage.bootstrap.listener import listen, reachable_host
 from ullage.bootstrap.settings import PREFERRED_PORT, SETTINGS_FILE, Settings, read_settings
 from ullage.bootstrap.settings_check import unsatisfiable
 from ullage.bootstrap.strategies import load_strategies
@@ -116,8 +115,7 @@ class _Server:
         self._meter = NvmlCards()
         self._topology = TopologyReader()
         self._topology_note = ""
-        self._end = asyncio.Event()
-        self._failure: BaseException | None = None
+        self._end = End()
 
     async def run(self) -> int:
         listener = _listen(self._settings.server.host, self._settings.server.port)
@@ -137,12 +135,12 @@ class _Server:
                 self._settings.service(machine.node.name),
                 clock=clock,
                 wake=loop.call_soon_threadsafe,
-                on_failure=self._fail,
-                later=_InThread(self._fail),
+                on_failure=self._end.fail,
+                later=_InThread(self._end.fail),
             )
             service.events.on_event = _log_eviction
-            ticker = _Ticker(service, clock, self._fail)
-            await engine.open(_Reports(service, self._fail))
+            ticker = _Ticker(service, clock, self._end.fail)
+            await engine.open(_Reports(service, self._end.fail))
             engine.keep_logs({record.session.logs for record in service.state.sessions.values()})
             compiling = asyncio.create_task(change_over())
             sending = asyncio.create_task(Webhooks(service.sessions.notices, clock).run())
@@ -158,9 +156,9 @@ class _Server:
         finally:
             listener.close()
             store.close()
-        if self._failure is not None:
-            log.error("server.failed", error=str(self._failure))
-        return 1 if self._failure is not None else 0
+        if self._end.failure is not None:
+            log.error("server.failed", error=str(self._end.failure))
+        return 1 if self._end.failure is not None else 0
 
     def _context(self, machine: Machine) -> EngineContext:
         users = self._settings.users
@@ -180,7 +178,7 @@ class _Server:
         self, service: UllageService, engine: HostedEngine, machine: Machine, listener: socket.socket
     ) -> None:
         address, port = listener.getsockname()[:2]
-        host = url_host(address)
+        host = reachable_host(address, self._settings.server.names)
         url = f"{'http' if self._tls is None else 'https'}://{host}:{port}"
         token = own_token(self._home / "token")
         body = ServerBody(
@@ -199,14 +197,13 @@ class _Server:
             token,
             hosts={host, "localhost", "127.0.0.1", *self._settings.server.names},
             task_logs=self._home / "logs" / "tasks",
-            shut_down=self._end.set,
+            shut_down=lambda user: self._end.begin(f"a request of {user}"),
             pages=[*pages(page_key), reference(lambda: describe_api(ullage.__version__))],
         )
         shared = None if self._settings.users.socket is None else Path(self._settings.users.socket)
         for_all = [] if shared is None else [listen_for_all(shared)]
         front = BoundedServer(app, local_bounds(), self._tls, drain_s=DRAIN_S)
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, self._end.set)
+        self._end.watch_signals()
         running = asyncio.create_task(front.serve(sockets=[listener, listen_at_home(self._home), *for_all]))
         heartbeat = asyncio.create_task(self._rediscover(service))
         retaining = asyncio.create_task(self._retain(service))
@@ -261,12 +258,6 @@ class _Server:
             return self._meter.loads()
         except CardsUnreadable:
             return ()
-
-    def _fail(self, error: BaseException) -> None:
-        if self._failure is None:
-            log.error("server.fault", error="".join(traceback.format_exception(error)))
-        self._failure = self._failure or error
-        self._end.set()
 
 
 class _InThread:

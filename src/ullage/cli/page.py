@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import re
 
 from ullage.client.endpoint import ServerEndpoint, configured, nearby
 from ullage.client.local import require_answer
 from ullage.model.error import InvalidRequest, Unavailable
-
-_WILDCARD = re.compile(r"(https?://)(?:0\.0\.0\.0|\[::\])(:\d+)")
-"""The URL of a server that listens on all addresses; a browser needs one of them."""
 
 
 def configure_page(parser: argparse.ArgumentParser) -> None:
@@ -29,8 +25,7 @@ def link_of(there: ServerEndpoint) -> str:
             "the link needs a token: set ULLAGE_ENDPOINT and ULLAGE_TOKEN to the address of the server and your token"
         )
         raise InvalidRequest(text, code="unauthorized", field="token")
-    url = _WILDCARD.sub(r"\1localhost\2", there.url.rstrip("/"))
-    return f"{url}/enter#{there.token}"
+    return f"{there.url.rstrip('/')}/enter#{there.token}"
 
 
 def _page(_arguments: argparse.Namespace) -> int:

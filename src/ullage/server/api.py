@@ -17,7 +17,7 @@ from ullage.model.name import check_name
 from ullage.model.session import SessionSpec
 from ullage.model.task import TaskState
 from ullage.server import bodies
-from ullage.server.access import Authorizer, Whose, needs
+from ullage.server.access import Authorizer, Whose, caller_of, needs
 from ullage.server.answers import Answers, OneSession, application_body, result_body, task_body
 from ullage.server.durable import durable, note_change
 from ullage.server.parameters import page_of, session_of, task_of
@@ -57,9 +57,9 @@ _SESSIONS = ("state", "owner", "queue", "search", "sort", "limit", "offset")
 
 
 class ServerApi:
-    """Handlers over one service. `shut_down` ends the server."""
+    """Handlers over one service. `shut_down` ends the server at the request of a user."""
 
-    def __init__(self, service: UllageService, answers: Answers, shut_down: Callable[[], None]) -> None:
+    def __init__(self, service: UllageService, answers: Answers, shut_down: Callable[[str], None]) -> None:
         self._service, self._authorizer = service, Authorizer(service)
         self._answers = answers
         self._shut_down = shut_down
@@ -74,9 +74,9 @@ class ServerApi:
 
     @route("POST", "/v1/shutdown", "server")
     @needs(Role.ADMIN)
-    async def shut_down(self, _: Request) -> None:
+    async def shut_down(self, request: Request) -> None:
         """End the server and everything that it runs."""
-        self._shut_down()
+        self._shut_down(caller_of(request).user)
 
     @route("GET", "/v1/overview", "server")
     @needs(Role.VIEWER)

@@ -75,7 +75,7 @@ def make_app(
     token: str,
     hosts: Iterable[str],
     task_logs: Path,
-    shut_down: Callable[[], None],
+    shut_down: Callable[[str], None],
     pages: Iterable[BaseRoute] = (),
 ) -> Starlette:
     """Return the application over one service.

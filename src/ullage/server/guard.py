@@ -25,9 +25,6 @@ _OPEN_FOLDER = "/static/"
 _EVERY_ROLE = frozenset({"/metrics", "/v1/openapi.json", "/v1/admit"})
 """Paths without an `@route` that each known caller may use."""
 
-WILDCARDS = frozenset({"0.0.0.0", "[::]"})  # noqa: S104  # only compared
-"""Addresses to listen on that no client should use."""
-
 UNAUTHENTICATED = "ullage.unauthenticated"
 """A key of the ASGI scope: true for a request without a valid token or key, so that its server may delay the next."""
 
@@ -74,7 +71,7 @@ class Guard:
     def _refusal(self, request: Request, caller: Identity | NotAdmitted) -> Response | None:
         host = request.headers.get("host", "").rpartition(":")[0] or request.headers.get("host", "")
         if host not in self._hosts:
-            served = ", ".join(sorted(self._hosts - WILDCARDS))
+            served = ", ".join(sorted(self._hosts))
             text = f"host {host!r} is not served here; use one of {served}, or name it in the setting server.names"
             return _refuse(NotAdmitted(403, "wrong-host", text))
         origin = request.headers.get("origin")
