@@ -12,6 +12,7 @@ from ullage.core.evicting.victims import EvictionContext
 from ullage.core.placing.candidates import find
 from ullage.core.placing.decision import Candidates, Choice, Refusal
 from ullage.core.placing.nomination import Nominations
+from ullage.core.placing.offers import NodeRefusal
 from ullage.core.placing.rules import Rules
 from ullage.core.placing.selection import place
 from ullage.core.verdict.quota import Quotas
@@ -22,6 +23,7 @@ from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.quota import Caps, Quota
 from ullage.model.request import ResourceRequirement
+from ullage.service.node_offers import NodeOffers
 
 GIB = 2**30
 NOW = 1000.0
@@ -34,6 +36,11 @@ def a_card(uuid: str, tflops: int = 100, gib: int = 16, **facts: object) -> Gpu:
 
 def a_node(name: str, *cards: Gpu, **facts: object) -> Node:
     return Node(name, 64_000, 2**40, cards or (a_card(f"{name}-0"),), **facts)
+
+
+def refusals_of(found: NodeOffers) -> dict[str, NodeRefusal]:
+    """Return the reason of each refused node."""
+    return {name: refusal for refusal, names in found.refused for name in names}
 
 
 def ask(

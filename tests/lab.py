@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
+from ullage.core.explaining.explain import Reasons
 from ullage.core.placing.policy import Policy
 from ullage.model.executor import BindCode
 from ullage.model.gpu import Gpu
@@ -233,6 +234,10 @@ class Lab:
 
     def states(self, name: str) -> list[str]:
         return [state.value for _, state in self.service.tasks.list(name, Page(0, 10_000))]
+
+    def why(self, name: str) -> Reasons:
+        """Return why a session has what it has."""
+        return self.service.explaining(name)()
 
     def deserved(self, name: str) -> int:
         return self.service.state.session(name).deserved

@@ -62,7 +62,7 @@ def test_a_limit_above_the_queue_that_one_batch_never_fits_is_named():
 def test_the_answer_to_why_warns_of_a_minimum_that_is_never_reached():
     with Lab(a_node(cpu=2)) as lab:
         lab.session("s", min_instances=5)
-        assert lab.service.why("s").warnings == (f"{FIVE}: 2 executors",)
+        assert lab.why("s").warnings == (f"{FIVE}: 2 executors",)
         lab.service.sessions.update("s", {"min_instances": 2}, lambda: None)
         lab.pump()
-        assert lab.service.why("s").warnings == ()
+        assert lab.why("s").warnings == ()

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests.books import refusals_of
 from tests.kube.fake_informer import FakeInformer
 from ullage.core.placing.rules import Rules
 from ullage.kube.cards import RegisteredCards
@@ -782,7 +783,7 @@ def test_a_node_that_refused_a_pod_gets_no_other_that_asks_the_same_until_someth
         )
         found = world.cluster.offers(alike, ["a", "b"], expected=False)
         assert found.names == ["b"]
-        assert found.refusals["a"].counts == {Code.REFUSED_THERE: 1}
+        assert refusals_of(found)["a"].counts == {Code.REFUSED_THERE: 1}
         assert f"default/{name}: refused-there" in world.errors[-1]
         assert world.cluster.offers(other, ["a", "b"], expected=False).names == ["a", "b"]
         change()

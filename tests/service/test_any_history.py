@@ -54,7 +54,7 @@ class History(RuleBasedStateMachine):
                 break
         for record in self.lab.service.state.sessions.values():
             if record.open and record.pending >= record.session.spec.batch_size:
-                reasons = self.lab.service.why(record.id)
+                reasons = self.lab.why(record.id)
                 assert reasons.code in (Code.TOO_LARGE, Code.QUEUE_LIMIT), (record.id, reasons)
             assert not record.counts[TaskState.RUNNING]
 
@@ -200,7 +200,7 @@ class History(RuleBasedStateMachine):
             return
         for record in self.lab.service.state.sessions.values():
             if record.open and record.counts[TaskState.PENDING]:
-                reasons = self.lab.service.why(record.id)
+                reasons = self.lab.why(record.id)
                 assert reasons.summary
                 if reasons.held < reasons.want:
                     assert reasons.cure is not None, reasons

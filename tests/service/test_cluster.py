@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from tests.books import a_card, a_node, ask
+from tests.books import a_card, a_node, ask, refusals_of
 from tests.clock import Clock
 
 from ullage.core.books.fleet import Fleet
@@ -38,7 +38,7 @@ def test_two_that_are_asked_about_before_either_is_bound_get_different_cards():
     best = first.best
     second = books.offers(whole("2"), ["a", "b"])
     assert second.names == [name for name in ("a", "b") if name != best]
-    assert second.refusals[best].counts == {Code.NOMINATED: 1}
+    assert refusals_of(second)[best].counts == {Code.NOMINATED: 1}
     for uid, offered in (("1", first), ("2", second)):
         assert isinstance(books.reserve(whole(uid), offered.best), Allocation)
         books.confirm(uid)
@@ -66,7 +66,7 @@ def test_offers_without_expectation_reserve_nothing():
 
 def test_a_node_without_cards_or_one_that_is_not_known_is_refused_for_good():
     books = cluster(a_node("a"), replace(a_node("bare"), gpus=()))
-    refusals = books.offers(whole("1"), ["bare", "new", "a"]).refusals
+    refusals = refusals_of(books.offers(whole("1"), ["bare", "new", "a"]))
     assert [*refusals] == ["bare", "new"]
     assert not any(refusal.helps for refusal in refusals.values())
 
@@ -88,7 +88,7 @@ def test_a_placed_request_is_offered_only_its_own_node():
     books.reserve(whole("1"), "b")
     found = books.offers(whole("1"), ["a", "b"])
     assert found.names == ["b"]
-    assert found.refusals["a"].counts == {Code.RUNNING: 1}
+    assert refusals_of(found)["a"].counts == {Code.RUNNING: 1}
 
 
 def test_nothing_is_decided_before_the_api_has_reported_allocations():

@@ -55,7 +55,7 @@ def test_why_names_the_sessions_that_it_waits_for_and_how_far_they_are() -> None
     with Lab(a_node(cpu=1)) as lab:
         lab.session("prep", tasks=3, close_when_done=True)
         lab.session("train", tasks=1, **after("ok:prep"))
-        why = lab.service.why("train")
+        why = lab.why("train")
         assert why.code is Code.DEPENDENCY
         assert why.summary == "it waits for the success of prep, which has 1 running task and 2 pending"
 
@@ -67,7 +67,7 @@ def test_a_dependency_that_cannot_be_fulfilled_any_more_is_the_reason_of_the_can
         lab.finish("prep", count=2, code=3)
         reason = "it was to run after ok:prep, which cannot happen any more: prep ended with 2 tasks failed"
         assert lab.service.state.session("train").session.cancel_reason == reason
-        assert lab.service.why("train").summary == f"the session is closed: {reason}"
+        assert lab.why("train").summary == f"the session is closed: {reason}"
         with pytest.raises(Conflict, match=r"closed \(it was to run after ok:prep"):
             lab.submit("train", 1)
 
@@ -101,7 +101,7 @@ def test_a_session_starts_after_the_start_of_another_one() -> None:
     with Lab() as lab:
         lab.session("server", tasks=1)
         lab.session("client", tasks=1, **after("start:server"))
-        assert lab.service.why("client").code is Code.DEPENDENCY
+        assert lab.why("client").code is Code.DEPENDENCY
         lab.service.on_engine_event(NodeReported(a_node()))
         lab.pump()
         assert (lab.held("server"), lab.held("client")) == (1, 1)
@@ -184,8 +184,8 @@ def test_a_malformed_dependency_is_refused_with_its_form(text: str, fix: str) ->
 def test_a_session_begins_at_its_time_also_after_a_restart(tmp_path: Path) -> None:
     with Machine(str(tmp_path / "db"), a_node()) as lab:
         lab.session("night", tasks=1, begin_at=lab.now + 100)
-        assert lab.service.why("night").code is Code.BEGIN_TIME
-        assert lab.service.why("night").summary.startswith("it begins at 1970-01-01 ")
+        assert lab.why("night").code is Code.BEGIN_TIME
+        assert lab.why("night").summary.startswith("it begins at 1970-01-01 ")
         assert lab.service.tick() == pytest.approx(lab.now + 100)
         lab.restart()
         lab.pass_time(99)

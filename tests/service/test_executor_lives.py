@@ -112,7 +112,7 @@ def test_at_the_retry_limit_nothing_is_started_and_it_is_reported_once():
         told = [entry[0] for entry in events(lab)]
         assert (told.count("session.bind-failed"), told.count("session.retry-limit")) == (RETRY_LIMIT, 1)
         assert [entry[1] for entry in events(lab) if entry[0] == "session.retry-limit"] == [1002]
-        assert lab.service.why("s").code is Code.BIND_FAILURES
+        assert lab.why("s").code is Code.BIND_FAILURES
         assert lab.service.state.session("s").open
 
 
@@ -350,7 +350,7 @@ def test_contact_lost_for_30_seconds_gives_the_executors_up_and_the_node_comes_b
         assert lab.service.state.nodes["n1"].state is NodeState.NOT_READY
         assert (lab.executors, lab.states("s")) == ([], ["pending", "pending"])
         assert lab.service.state.session("s").tasks[1].losses == 1
-        assert lab.service.why("s").code is Code.NO_NODES
+        assert lab.why("s").code is Code.NO_NODES
         lab.service.nodes.reported(a_node(cpu=1))
         lab.pump()
         assert lab.states("s") == ["running", "pending"]
@@ -514,7 +514,7 @@ def test_a_gang_in_its_backoff_is_not_reported_as_failed_too_often():
         slow(lab, ExecutorBound)
         lab.session("s", tasks=2, batch_size=2)
         lab.pass_time(120)
-        assert lab.service.why("s").code is not Code.BIND_FAILURES
+        assert lab.why("s").code is not Code.BIND_FAILURES
 
 
 def test_a_batch_of_which_one_member_fails_to_bind_starts_again_whole():
@@ -647,20 +647,20 @@ def test_a_gang_of_which_one_member_never_binds_gives_up(rank):
         lab.session("s", tasks=2, batch_size=2)
         for _ in range(RETRY_LIMIT):
             lab.pass_time(10)
-        assert lab.service.why("s").code is Code.BIND_FAILURES
+        assert lab.why("s").code is Code.BIND_FAILURES
         assert launched(lab) == 10
 
 
 def test_tasks_beyond_the_last_whole_batch_are_not_the_maximums_fault():
     with Lab(a_node(cpu=8)) as lab:
         lab.session("s", tasks=6, batch_size=4, max_instances=100)
-        assert lab.service.why("s").code is Code.GANG_INCOMPLETE
+        assert lab.why("s").code is Code.GANG_INCOMPLETE
 
 
 def test_a_cancelled_task_of_a_waiting_batch_leaves_the_others_waiting_for_a_whole_one():
     with Lab(a_node(cpu=1), a_node("n2", cpu=1)) as lab:
         lab.session("s", tasks=1, batch_size=2)
-        assert lab.service.why("s").code is Code.GANG_INCOMPLETE
+        assert lab.why("s").code is Code.GANG_INCOMPLETE
         lab.service.tasks.cancel("s", 1)
         lab.pump()
         lab.submit("s", 1)
@@ -672,7 +672,7 @@ def test_a_cancelled_task_of_a_waiting_batch_leaves_the_others_waiting_for_a_who
 def test_tasks_beyond_the_last_whole_batch_wait_and_say_so():
     with Lab(a_node(cpu=8)) as lab:
         lab.session("s", tasks=6, batch_size=4)
-        why = lab.service.why("s")
+        why = lab.why("s")
         assert (lab.counts("s")["running"], why.code) == (4, Code.GANG_INCOMPLETE)
         assert "2 of 4" in why.summary
 

@@ -34,8 +34,8 @@ def test_a_request_that_no_node_can_hold_is_refused_and_evicts_nothing(tmp_path,
         if 0 < asked.gpu_count <= MAX_CARDS:
             assert isinstance(lab.service.allocations.alloc(Request("r", asked), lambda: None), Refusal)
         lab.session("s", amounts + alignment, tasks=1)
-        assert lab.service.why("s").code is Code.TOO_LARGE
+        assert lab.why("s").code is Code.TOO_LARGE
         lab.restart()
-        assert lab.service.why("s").code is Code.TOO_LARGE
+        assert lab.why("s").code is Code.TOO_LARGE
         lab.session("t", "cpu=1,gpu=1", tasks=1)
         assert lab.held("t") == 1

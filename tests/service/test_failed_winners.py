@@ -47,7 +47,7 @@ def test_nothing_is_evicted_again_while_a_winner_is_tried_again(batch):
 def test_a_winner_that_is_mended_meanwhile_starts_in_the_room_it_won(batch):
     with Lab(a_node(cpu=2 * batch), policy=Policy(reclaim_grace_s=GRACE_S)) as lab:
         contested(lab, batch_size=batch)
-        assert lab.service.why("b").code is Code.BIND_FAILURES
+        assert lab.why("b").code is Code.BIND_FAILURES
         assert lab.held("a") == batch
         del lab.engine.bind_code["b"]
         lab.pass_time(4.0)
@@ -86,7 +86,7 @@ def test_a_gang_that_does_not_start_completely_is_tried_again_in_the_room_it_won
             assert lab.held("b") == 0
             lab.pass_time(GANG_BACKOFF_S)
         assert (lab.held("a"), lab.held("b"), evicted(lab)) == (4, 0, 2)
-        assert lab.service.why("b").code is Code.BIND_FAILURES
+        assert lab.why("b").code is Code.BIND_FAILURES
 
 
 def test_a_session_deserves_what_it_did_while_it_pauses():

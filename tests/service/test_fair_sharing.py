@@ -56,7 +56,7 @@ def test_a_gpu_request_on_a_machine_without_gpus_leaves_others_running():
         lab.session("gpu", "gpu=1", tasks=5, priority=100)
         lab.session("cpu", tasks=10)
         assert lab.held("cpu") == 4
-        assert lab.service.why("gpu").code is Code.TOO_LARGE
+        assert lab.why("gpu").code is Code.TOO_LARGE
 
 
 def test_gpu_executors_go_to_the_node_with_gpus_and_never_beyond_it():
@@ -147,7 +147,7 @@ def test_a_batch_of_four_waits_for_its_fourth_task():
     with Lab(a_node(cpu=8)) as lab:
         lab.session("gang", tasks=3, batch_size=4)
         assert lab.held("gang") == 0
-        assert lab.service.why("gang").code is Code.GANG_INCOMPLETE
+        assert lab.why("gang").code is Code.GANG_INCOMPLETE
         lab.submit("gang", 1)
         assert lab.counts("gang")["running"] == 4
 
@@ -156,7 +156,7 @@ def test_no_nodes_means_nothing_deserved_and_no_error():
     with Lab() as lab:
         lab.session("s", tasks=3)
         assert lab.deserved("s") == 0
-        assert lab.service.why("s").code is Code.NO_NODES
+        assert lab.why("s").code is Code.NO_NODES
 
 
 def test_room_is_not_held_idle_for_a_request_that_a_minimum_stands_in_the_way_of():
@@ -167,7 +167,7 @@ def test_room_is_not_held_idle_for_a_request_that_a_minimum_stands_in_the_way_of
         lab.session("small", tasks=3)
         lab.pass_time(100)
         assert (lab.held("small"), lab.held("big")) == (2, 0)
-        assert lab.service.why("big").code is Code.CPU
+        assert lab.why("big").code is Code.CPU
 
 
 def test_executors_above_a_lowered_maximum_make_room_within_the_grace():

@@ -90,7 +90,7 @@ def test_sessions_have_no_share_of_resources_of_unknown_owners(lab):
     show(lab, other="012345")
     lab.session("s", "gpu=1", tasks=8)
     assert (lab.held("s"), lab.deserved("s")) == (2, 2)
-    holders = lab.service.why("s").holders
+    holders = lab.why("s").holders
     assert [(each.session, each.amount.gpu_milli) for each in holders] == [("owners that are not known", 6000)]
 
 

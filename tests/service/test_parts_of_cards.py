@@ -71,7 +71,7 @@ def test_three_thirds_of_a_card_are_shown_as_no_more_than_the_card(third: str):
             "a": float(2 * one),
             "b": float(one),
         }
-        assert lab.service.why("a").share == float(2 * one)
+        assert lab.why("a").share == float(2 * one)
         assert {queue.name: queue.held.gpu_milli for queue in answers.queues()}["team"] == 1000
 
 
@@ -80,7 +80,7 @@ def test_amounts_above_a_card_do_not_fit_and_why_names_card_and_amounts():
         lab.session("large", "gpu=0.6", tasks=1)
         lab.session("late", "gpu=0.5", tasks=1)
         assert (lab.held("large"), lab.held("late")) == (1, 0)
-        reasons = lab.service.why("late")
+        reasons = lab.why("late")
         assert reasons.summary.endswith("it needs 0.5 of a card, the best card (GPU-n1-0 on n1) has free 0.4")
         (rejection,) = reasons.rejections
         assert (rejection.code, rejection.gpu) == (Code.GPU_SHARE, "GPU-n1-0")
@@ -105,7 +105,7 @@ def test_a_card_of_unknown_capacity_takes_fractions_and_refuses_amounts():
         lab.session("amount", "vram=10g", tasks=1)
         lab.session("fraction", "gpu=0.5", tasks=1)
         assert (lab.held("amount"), lab.held("fraction")) == (0, 1)
-        reasons = lab.service.why("amount")
+        reasons = lab.why("amount")
         assert [(r.code, r.cure) for r in reasons.rejections] == [(Code.CAPACITY_UNKNOWN, Cure.NODE_CHANGE)]
         assert reasons.summary.startswith("no node can take it: the capacity of the card is not known")
         (holder,) = the_card(lab).holders
@@ -121,7 +121,7 @@ def test_amounts_are_shown_in_their_units_and_what_is_short_is_named():
         assert (holder.session, holder.owner, holder.isolation) == ("first", "ann", "soft")
         assert (holder.fraction, holder.vram_bytes, holder.compute_gflops) == (0.75, 30 * GIB, 5000)
         assert (card.free.fraction, card.free.vram_bytes, card.free.compute_gflops) == (0.25, 10 * GIB, 14_500)
-        why = lab.service.why("second").summary
+        why = lab.why("second").summary
         assert "it needs 20Gi vram, the best card (GPU-n1-0 on n1) has free 10Gi" in why
 
 
@@ -129,14 +129,14 @@ def test_more_than_any_card_has_is_compared_with_what_it_has_not_with_what_is_fr
     with Lab(a_card()) as lab:
         lab.session("first", "vram=30g", tasks=1)
         lab.session("huge", "vram=50g", tasks=1)
-        assert "it needs 50Gi vram, the best card (GPU-n1-0 on n1) has 40Gi" in lab.service.why("huge").summary
+        assert "it needs 50Gi vram, the best card (GPU-n1-0 on n1) has 40Gi" in lab.why("huge").summary
 
 
 @pytest.mark.parametrize("mode", ["hard", "partitioned"])
 def test_isolation_that_a_card_does_not_offer_is_refused_with_that_reason(mode: str):
     with Lab(a_card(isolations=frozenset({Isolation.SOFT}))) as lab:
         lab.session("kept", f"gpu=0.5,isolation={mode}" if mode == "hard" else f"isolation={mode}", tasks=1)
-        reasons = lab.service.why("kept")
+        reasons = lab.why("kept")
         assert lab.held("kept") == 0
         assert [r.code for r in reasons.rejections] == [Code.ISOLATION_UNSUPPORTED]
         assert reasons.summary == "no node can take it: the card cannot keep its users apart in this way"
@@ -174,7 +174,7 @@ def test_a_session_that_has_all_it_asked_for_waits_for_nothing_on_a_cordoned_nod
         lab.service.nodes.cordon("n1", True, lambda: None)
         (session,) = Answers(lab.service, SERVER, {}).sessions(lab.service.state.sessions.values())()
         assert (session.running, session.reason) == (1, None)
-        assert lab.service.why("a").code is not Code.TOO_LARGE
+        assert lab.why("a").code is not Code.TOO_LARGE
 
 
 def test_a_cordoned_node_that_is_large_enough_makes_no_request_unplaceable():
@@ -192,6 +192,4 @@ def test_a_cordoned_node_that_is_large_enough_makes_no_request_unplaceable():
             "idle": ("idle", "no-nodes"),
             "large": ("pending", "unplaceable"),
         }
-        assert {name: lab.service.why(name).code for name in found} == {
-            name: reason for name, (_, reason) in found.items()
-        }
+        assert {name: lab.why(name).code for name in found} == {name: reason for name, (_, reason) in found.items()}

@@ -43,13 +43,13 @@ def test_why_repeats_the_last_failure_with_how_often_and_what_helps():
     with Lab(a_node(cpu=1)) as lab:
         lab.engine.bind_code["s"] = BindCode.ENTER_FAILED
         lab.session("s", tasks=1)
-        why = lab.service.why("s")
+        why = lab.why("s")
         assert why.code is Code.BIND_FAILURES
         assert why.summary.startswith("its executors fail to start, 2 of 5 times so far; the last: executor ")
         assert why.summary.endswith(" on node n1 failed with code 12: no such model")
         for _ in range(RETRY_LIMIT):
             lab.pass_time(10)
-        why = lab.service.why("s")
+        why = lab.why("s")
         assert why.summary.startswith("its executors fail to start, 5 times so far; the last: executor ")
         assert why.suggestions[0] == "mend the cause, then `ullage retry s`"
 
@@ -59,7 +59,7 @@ def test_too_little_memory_comes_with_the_hint_to_ask_for_more():
         lab.session("s", "cpu=1,mem=2m", min_instances=1)
         die(lab)
         die(lab)
-        assert lab.service.why("s").suggestions[0] == "ask for more memory than mem=2Mi"
+        assert lab.why("s").suggestions[0] == "ask for more memory than mem=2Mi"
 
 
 def test_a_retry_starts_at_once():
@@ -79,7 +79,7 @@ def test_executors_that_end_before_their_first_task_are_given_up_too():
             die(lab)
             lab.pass_time(60)
         assert len(lab.engine.launched) == RETRY_LIMIT
-        assert lab.service.why("s").code is Code.BIND_FAILURES
+        assert lab.why("s").code is Code.BIND_FAILURES
 
 
 def test_an_executor_that_did_a_task_and_ends_later_is_no_failed_start():

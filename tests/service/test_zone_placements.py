@@ -127,7 +127,7 @@ def test_without_free_cpus_their_exclusive_holders_are_named_and_a_request_witho
     with Lab(replace(machine(cpus=(2, 2)), cpu_milli=100_000)) as lab:
         for name, asked in (("alone", "cpu=4,numa=best-effort"), ("shares", "cpu=1"), ("s", "cpu=1,numa=best-effort")):
             lab.session(name, asked, tasks=1)
-        reasons = lab.service.why("s")
+        reasons = lab.why("s")
         assert reasons.code is Code.SHORT_ALLOCATION
         assert [holder.session for holder in reasons.holders] == ["alone"]
         (said,) = reasons.suggestions

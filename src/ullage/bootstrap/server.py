@@ -143,7 +143,7 @@ class _Server:
             await engine.open(_Reports(service, self._end.fail))
             engine.keep_logs({record.session.logs for record in service.state.sessions.values()})
             compiling = asyncio.create_task(change_over())
-            sending = asyncio.create_task(Webhooks(service.sessions.notices, clock).run())
+            sending = asyncio.create_task(Webhooks(service.sessions.notices, service.news, clock).run())
             try:
                 await self._serve(service, engine, machine, listener)
             finally:

@@ -7,12 +7,12 @@ import http.client
 import ipaddress
 import ssl
 from collections.abc import Callable
-from contextlib import suppress
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from ullage import __version__
 from ullage.model.notice import Notice
+from ullage.service.news import News
 from ullage.service.notices import Notices
 
 TIMEOUT_S = 10.0
@@ -57,27 +57,24 @@ def post(notice: Notice) -> Delivery:
 
 
 class Webhooks:
-    """Sends what is due, several notices at a time; `clock` is that of the service."""
+    """Sends what is due, several notices at a time; `news` and `clock` are those of the service."""
 
-    def __init__(self, notices: Notices, clock: Callable[[], float]) -> None:
-        self._notices, self._clock = notices, clock
-        self._changed = asyncio.Event()
+    def __init__(self, notices: Notices, news: News, clock: Callable[[], float]) -> None:
+        self._notices, self._news, self._clock = notices, news, clock
         self._sending: dict[str, asyncio.Task[None]] = {}
-        notices.on_due = self._changed.set
 
     async def run(self) -> None:
         """Send notices until it is cancelled."""
         try:
             while True:
-                self._changed.clear()
-                waiting = [notice for notice in self._notices.waiting if notice.id not in self._sending]
-                now = self._clock()
-                for notice in waiting:
-                    if notice.due_at <= now and len(self._sending) < MOST_AT_ONCE:
-                        self._sending[notice.id] = asyncio.create_task(self._send(notice))
-                later = min((notice.due_at for notice in waiting if notice.due_at > now), default=None)
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._changed.wait(), None if later is None else later - now)
+                with self._news.listen(News.NOTICES) as changed:
+                    waiting = [notice for notice in self._notices.waiting if notice.id not in self._sending]
+                    now = self._clock()
+                    for notice in waiting:
+                        if notice.due_at <= now and len(self._sending) < MOST_AT_ONCE:
+                            self._sending[notice.id] = asyncio.create_task(self._send(notice))
+                    later = min((notice.due_at for notice in waiting if notice.due_at > now), default=None)
+                    await changed(None if later is None else later - now)
         finally:
             for task in self._sending.values():
                 task.cancel()
@@ -91,4 +88,4 @@ class Webhooks:
                 self._notices.failed(notice, answer.reason, final=answer.final)
         finally:
             del self._sending[notice.id]
-            self._changed.set()
+            self._news.publish(News.NOTICES)

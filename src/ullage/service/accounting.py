@@ -43,7 +43,6 @@ class Accounting:
         """By executor, or by uid of a request."""
         self._number = self._capacity_number = 0
         self._capacity: CapacitySpan | None = None
-        journal.follow = self._of_records
 
     def recover(self, snapshot: Snapshot) -> None:
         """End what a crash left open, at the last known moment. Allocations outlive the server, and so do their stays.
@@ -143,7 +142,7 @@ class Accounting:
             ended = replace(stay, ended_at=self._clock(), memory_peak_bytes=executor.memory_peak_bytes)
             self._journal.write(PutStay(ended))
 
-    def _of_records(self, records: Sequence[Record]) -> list[Record]:
+    def of_records(self, records: Sequence[Record]) -> list[Record]:
         """Return the stays that begin or end with allocations of requests that are stored or dropped."""
         found: list[Record] = []
         for record in records:

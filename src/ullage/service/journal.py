@@ -45,19 +45,20 @@ class Journal:
         wake: Callable[[Callback], object],
         on_failure: Callable[[BaseException], None],
         on_room: Callable[[], None],
+        follow: Callable[[Sequence[Record]], list[Record]],
     ) -> None:
         """`wake` schedules a call on the thread of the service from any thread; `on_failure` ends the process.
 
-        `on_room` is called when the disk is full, when it has room again, and when the store failed.
+        `on_room` is called when the disk is full, when it has room again, and when the store failed. `follow` returns
+        the records that follow from others; they are stored in the same write.
         """
         self._store, self._wake, self._on_failure, self._on_room = store, wake, on_failure, on_room
+        self._follow = follow
         self._done: deque[tuple[Future[None], Callback | None]] = deque()
         self._awake = False
         self._together: tuple[list[Record], list[Callback]] | None = None
         self.no_room: Unavailable | None = None
         """Why nothing is stored at present: the disk is full, and writes wait for room; or the store failed."""
-        self.follow: Callable[[Sequence[Record]], list[Record]] = lambda _records: []
-        """Returns the records that follow from others; they are stored in the same write."""
         store.watch_room(self._note_room)
 
     def _note_room(self, error: Unavailable | None) -> None:
@@ -73,10 +74,10 @@ class Journal:
         """Store `records`, all or none, and call `then` once they are durable."""
         if self._together is not None:
             together, waiting = self._together
-            together.extend((*records, *self.follow(records)))
+            together.extend((*records, *self._follow(records)))
             waiting.extend([] if then is None else [then])
             return
-        self._store_all((*records, *self.follow(records)), then)
+        self._store_all((*records, *self._follow(records)), then)
 
     def _store_all(self, records: Sequence[Record], then: Callback | None) -> None:
         future = self._store.write(*records)

@@ -8,9 +8,10 @@ from contextlib import contextmanager
 
 
 class News:
-    """Topics that can be waited for: a session's id, or `everything`."""
+    """Topics that can be waited for: a session's id, the notices to deliver, or everything."""
 
-    EVERYTHING = "*"
+    EVERYTHING, NOTICES = "*", "/notices"
+    """Topics that are the id of no session."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
@@ -23,13 +24,16 @@ class News:
                     future.set_result(None)
 
     @contextmanager
-    def listen(self, *topics: str) -> Iterator[Callable[[float], Awaitable[bool]]]:
-        """Listen from now on. Yield a function that waits so many seconds, and returns whether there was news."""
+    def listen(self, *topics: str) -> Iterator[Callable[[float | None], Awaitable[bool]]]:
+        """Listen from now on. Yield a function that waits so many seconds, and returns whether there was news.
+
+        With None it waits without an end.
+        """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         for topic in topics:
             self._waiting.setdefault(topic, set()).add(future)
 
-        async def heard(timeout_s: float) -> bool:
+        async def heard(timeout_s: float | None) -> bool:
             done, _ = await asyncio.wait([future], timeout=timeout_s)
             return bool(done)
 

@@ -43,8 +43,3 @@ class NodeOffers:
         count = most - len(above)
         chosen = np.concatenate([above, ties[np.arange(count) * len(ties) // count]])
         return [self.names[k] for k in np.sort(chosen).tolist()]
-
-    @property
-    def refusals(self) -> dict[str, NodeRefusal]:
-        """Return the reason for each refused node."""
-        return {name: refusal for refusal, names in self.refused for name in names}

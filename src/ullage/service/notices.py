@@ -7,13 +7,13 @@ that the session may be deleted before it is delivered.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 
 from ullage.model.notice import Notice, NotifyOn
 from ullage.model.task import TaskState
 from ullage.service.context import ServiceContext
 from ullage.service.journal import in_one_write
+from ullage.service.news import News
 from ullage.service.state import SessionRecord
 from ullage.service.store_port import Drop, PutNotice, Snapshot
 
@@ -23,12 +23,12 @@ FIRST_PAUSE_S = 5.0
 
 
 class Notices:
-    """Notices that are not delivered yet. `on_due` is called when there are new ones."""
+    """Notices that are not delivered yet. There is news of `News.NOTICES` when there are more of them."""
 
     def __init__(self, context: ServiceContext) -> None:
         self._journal, self._events, self._clock = context.journal, context.events, context.clock
+        self._news = context.news
         self._waiting: dict[str, Notice] = {}
-        self.on_due: Callable[[], None] = lambda: None
 
     def recover(self, snapshot: Snapshot) -> None:
         """Take the notices that were not delivered before a restart."""
@@ -46,7 +46,7 @@ class Notices:
 
     def _stored(self, notice: Notice) -> None:
         self._waiting[notice.id] = notice
-        self.on_due()
+        self._news.publish(News.NOTICES)
 
     @property
     def waiting(self) -> list[Notice]:

@@ -65,7 +65,7 @@ from ullage.service.start_failures import with_failures
 from ullage.service.starts import Starts
 from ullage.service.state import SessionRecord, State, Submission, TaskRecord
 from ullage.service.stop_rules import USUAL_STOPS, StopRules
-from ullage.service.store_port import Drop, PutExecutor, Snapshot, Store, StoredSession
+from ullage.service.store_port import Drop, PutExecutor, Record, Snapshot, Store, StoredSession
 from ullage.service.system_users import SystemUsers
 from ullage.service.tasks import Tasks
 from ullage.service.waits import Waits
@@ -117,7 +117,7 @@ class UllageService:
         self._clock = clock
         self.on_change: Callable[[bool], None] = lambda _urgent: None
         self.on_no_room: Callable[[], None] = lambda: None
-        self._journal = Journal(store, wake, on_failure, self._room_changed)
+        self._journal = Journal(store, wake, on_failure, self._room_changed, self._records_of)
         self.events = Events(self._journal, self.news, clock)
         self.accounting = Accounting(self.state, self._journal, clock)
         context = ServiceContext(
@@ -189,6 +189,10 @@ class UllageService:
         """Why new work is refused: the disk is full, and reading goes on; or the store failed. None if neither is."""
         return self._journal.no_room
 
+    def _records_of(self, records: Sequence[Record]) -> list[Record]:
+        """Return the rows of the history that follow from records."""
+        return self.accounting.of_records(records)
+
     def _room_changed(self) -> None:
         """End requests that wait for a full disk, or continue with accepted work when it has room again."""
         if self._journal.no_room is not None:
@@ -236,17 +240,10 @@ class UllageService:
 
     # --- answers ---
 
-    def why(self, session_id: str) -> Reasons:
-        """Return why a session has what it has, by the code of the cycle on the present facts.
-
-        Raises:
-            NotFound: no such session.
-
-        """
-        return self.explaining(session_id)()
-
     def explaining(self, session_id: str) -> Callable[[], Reasons]:
-        """Return a function that returns the present answer of `why`: another thread may call it.
+        """Return a function for another thread that returns why a session has what it has.
+
+        It asks the code of the cycle about the present facts.
 
         Raises:
             NotFound: no such session.
