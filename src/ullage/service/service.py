@@ -117,7 +117,7 @@ class UllageService:
         self._clock = clock
         self.on_change: Callable[[bool], None] = lambda _urgent: None
         self.on_no_room: Callable[[], None] = lambda: None
-        self._journal = Journal(store, wake, on_failure, self._room_changed, self._records_of)
+        self._journal = Journal(store, wake, on_failure, self._room_changed, follow=self._records_of)
         self.events = Events(self._journal, self.news, clock)
         self.accounting = Accounting(self.state, self._journal, clock)
         context = ServiceContext(
