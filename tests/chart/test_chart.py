@@ -231,7 +231,7 @@ def test_groups_of_pods_are_read_only_where_pods_wait_for_their_turn(tmp_path: P
         rules = named(documents, "ClusterRole", "ullage")["rules"]
         return [(rule["apiGroups"], rule["verbs"]) for rule in rules if rule["resources"] == ["podgroups"]]
 
-    groups = ["scheduling.k8s.io", "scheduling.x-k8s.io", "scheduling.volcano.sh"]
+    groups = ["scheduling.k8s.io", "scheduling.x-k8s.io", "scheduling.volcano.sh", "scheduling.run.ai"]
     assert of_groups(documents) == [(groups, ["list", "watch"])]
     assert of_groups(render()) == []
     file = tmp_path / "ullage.toml"
