@@ -22,7 +22,9 @@ from ullage.client import local_socket
 from ullage.client.process import started_at
 from ullage.model.session_state import SessionState, activity
 from ullage.wire.amount import AmountBody
+from ullage.wire.body import body_of
 from ullage.wire.catalog import ApplicationBody, PutApplicationBody, QueueBody
+from ullage.wire.details import SessionDetails, TaskDetails
 from ullage.wire.event import EventBody
 from ullage.wire.explanation import Explanation, RejectionBody
 from ullage.wire.identity import MeBody
@@ -425,6 +427,18 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Refusal(409, "session-open", f"session {name} is open; close it before deleting it")
         del self.fake.sessions[name]
         return {}
+
+    def get_sessions_details(self, name: str) -> Any:
+        session = self._session(name)
+        spec, shown = (
+            session.spec,
+            {"program": None, "environment": [], "queue_limits": [], "retries": 0, "python": None},
+        )
+        return body_of(SessionDetails, self.fake.body(session), spec, spec.setup, **shown)
+
+    def get_sessions_tasks_details(self, name: str, number: str) -> Any:
+        session, task = self._task(name, number)
+        return body_of(TaskDetails, self.fake.task_body(session, task), session.spec, program=None, retries=0)
 
     def get_sessions_why(self, name: str) -> Any:
         return self.fake.why(self._session(name))

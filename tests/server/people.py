@@ -77,6 +77,8 @@ ROUTES: dict[str, tuple[int, str]] = {
     "POST /v1/sessions/{session}/requeue": (USER, OWN),
     "DELETE /v1/sessions/{session}": (USER, OWN),
     "GET /v1/sessions/{session}/why": (VIEWER, SHOWN),
+    "GET /v1/sessions/{session}/details": (USER, OWN),
+    "GET /v1/sessions/{session}/tasks/{task}/details": (USER, OWN),
     "POST /v1/sessions/{session}/tasks": (USER, OWN),
     "GET /v1/sessions/{session}/tasks": (VIEWER, SHOWN),
     "GET /v1/sessions/{session}/tasks/{task}": (VIEWER, SHOWN),

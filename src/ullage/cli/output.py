@@ -73,7 +73,11 @@ def print_one(body: msgspec.Struct, output: str) -> None:
     if output in DATA:
         print_data(body, output)
         return
-    fields = [(name, field_text(name, getattr(body, name))) for name in body.__struct_fields__]
+    print_fields([(name, field_text(name, getattr(body, name))) for name in body.__struct_fields__])
+
+
+def print_fields(fields: Sequence[tuple[str, str]]) -> None:
+    """Print names and texts, each pair on its own line."""
     width = max(len(name) for name, _ in fields)
     for name, text in fields:
         print(f"{name.ljust(width)}  {text}")

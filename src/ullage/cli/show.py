@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+import shlex
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 import msgspec
 
-from ullage.cli.output import add_output, print_one
+from ullage.cli.output import DATA, add_output, cell_text, field_text, print_data, print_fields
 from ullage.cli.target import find_task
 from ullage.client.allocations import Allocations
 from ullage.client.api import Api
 from ullage.client.local import reach
+from ullage.model.error import Forbidden
 from ullage.model.nearest import Missing
 from ullage.wire.allocation import AllocationBody, QuotaBody
+from ullage.wire.details import ProgramBody
 from ullage.wire.node import ExecutorBody, GpuBody, NodeBody
-from ullage.wire.session import TaskBody
+from ullage.wire.session import SessionBody, TaskBody
 
 T = TypeVar("T")
 
@@ -29,12 +32,43 @@ def configure_show(parser: argparse.ArgumentParser) -> None:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    print_one(_FIND[arguments.kind](reach(start=False), arguments.id), arguments.output)
+    body = _FIND[arguments.kind](reach(start=False), arguments.id)
+    if arguments.output in DATA:
+        print_data(body, arguments.output)
+    else:
+        print_fields(list(_fields(body)))
     return 0
 
 
+def _fields(body: msgspec.Struct) -> Iterator[tuple[str, str]]:
+    """Yield the fields of a body as texts; those of a program each by itself."""
+    for name in body.__struct_fields__:
+        value = getattr(body, name)
+        if isinstance(value, ProgramBody):
+            yield name, shlex.join(value.argv)
+            yield f"{name}.working_directory", value.working_directory or "-"
+            yield f"{name}.environment", ", ".join(value.environment) or "-"
+            yield f"{name}.stdin_bytes", cell_text(value.stdin_bytes)
+        elif name.endswith("_s") and isinstance(value, float):
+            yield name, f"{value:g}"
+        else:
+            yield name, field_text(name, value)
+
+
+def _session(api: Api, name: str) -> SessionBody:
+    """Return a session, with its program and its limits for those who may see them."""
+    try:
+        return api.session_details(name)
+    except Forbidden:
+        return api.session(name)
+
+
 def _task(api: Api, name: str) -> TaskBody:
-    return api.task(*find_task(api, name))
+    session, number = find_task(api, name)
+    try:
+        return api.task_details(session, number)
+    except Forbidden:
+        return api.task(session, number)
 
 
 def _node(api: Api, name: str) -> NodeBody:
@@ -59,7 +93,7 @@ def _executor(api: Api, name: str) -> ExecutorBody:
 
 
 _FIND: dict[str, Callable[[Api, str], msgspec.Struct]] = {
-    "session": Api.session,
+    "session": _session,
     "task": _task,
     "node": _node,
     "gpu": _gpu,

@@ -7,12 +7,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from ullage.cli.output import DATA, Column, add_output, print_data, print_list
+from ullage.cli.target import parse_target
 from ullage.cli.times import show_time
 from ullage.client.local import reach
+from ullage.model.counted import counted
 from ullage.model.error import Unavailable
 from ullage.model.name import check_name
+from ullage.model.task import TaskState
 from ullage.wire.explanation import Explanation
+from ullage.wire.session import TaskBody
 
 if TYPE_CHECKING:
     from ullage.bootstrap.pod_why import PodWhyBody
@@ -47,7 +53,11 @@ _HOLDERS = (
 
 def configure_why(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("session", metavar="SESSION|NAMESPACE/POD", help="a session of the server, or a pod of a cluster")
+    add(
+        "session",
+        metavar="SESSION|SESSION/N|NAMESPACE/POD",
+        help="a session of the server, a task as SESSION/N or SESSION:INDEX, or a pod of a cluster",
+    )
     add("-n", "--namespace", metavar="NAME", help="the pod of that name in this namespace")
     add_cluster(parser)
     add_output(parser)
@@ -69,7 +79,11 @@ def _why(arguments: argparse.Namespace) -> int:
     except Unavailable as error:
         hint = f"of a pod in a cluster: ullage why NAMESPACE/{arguments.session}"
         raise Unavailable(f"{error.message}; {hint}", code=error.code) from None
-    explanation = api.why(arguments.session)
+    target = parse_target(arguments.session)
+    number = target.number(api)
+    explanation = api.why(target.session)
+    if number is not None:
+        return _why_task(str(target), TaskWhy(task=api.task(target.session, number), session=explanation), arguments)
     if arguments.output in DATA:
         print_data(explanation, arguments.output)
     else:
@@ -77,12 +91,51 @@ def _why(arguments: argparse.Namespace) -> int:
     return 0
 
 
+class TaskWhy(msgspec.Struct, frozen=True):
+    """A task, and why its session has the executors that it has."""
+
+    task: TaskBody
+    session: Explanation
+
+
+def _why_task(name: str, why: TaskWhy, arguments: argparse.Namespace) -> int:
+    if arguments.output in DATA:
+        print_data(why, arguments.output)
+        return 0
+    task = why.task
+    if task.state == TaskState.PENDING:
+        print(f"{name}: pending since {show_time(task.created_at)}{_runs_before(task)}; its session:")
+        _print(why.session, arguments.output)
+    elif task.state == TaskState.RUNNING:
+        print(f"{name}: running in {task.executor} since {show_time(task.started_at)}{_runs_before(task)}")
+    else:
+        print(f"{name}: {_end_of(task)}")
+        if task.state != TaskState.SUCCEED:
+            print(f"\n`ullage logs {name}` shows its output; `ullage requeue` runs it again once its session is closed")
+    return 0
+
+
+def _runs_before(task: TaskBody) -> str:
+    """Return how often a task ran before, if it did."""
+    runs = [f"its executor was lost {counted(task.losses, 'time')}"] if task.losses else []
+    runs += [f"it failed {counted(task.errors, 'time')} before"] if task.errors else []
+    return "".join(f"; {each}" for each in runs)
+
+
+def _end_of(task: TaskBody) -> str:
+    """Return how a task ended."""
+    code = f" with code {task.code}" if task.code else ""
+    message = task.message.partition("\n")[0]
+    return f"{task.state}{code}, {show_time(task.ended_at)}{_runs_before(task)}{f': {message}' if message else ''}"
+
+
 def _pod(arguments: argparse.Namespace) -> tuple[str, str] | None:
-    """Return the namespace and name of the pod; None if the argument is a session."""
+    """Return the namespace and name of the pod; None if the argument is a session, or a task such as `ID/3`."""
     namespace, slash, name = arguments.session.partition("/")
-    if slash:
+    of_cluster = arguments.namespace or arguments.kubeconfig or arguments.context
+    if slash and (of_cluster or not name.isdecimal()):
         return check_name("namespace", namespace), check_name("pod", name)
-    if arguments.namespace or arguments.kubeconfig or arguments.context:
+    if of_cluster:
         return arguments.namespace or "default", arguments.session
     return None
 
@@ -128,6 +181,9 @@ def _print(explanation: Explanation, output: str) -> None:
     )
     if explanation.evicted is not None:
         print(f"evicted {show_time(explanation.evicted.at)}: its executor {explanation.evicted.message}")
+    if (failed := explanation.first_failure) is not None:
+        name = f"{failed.session}/{failed.task}" if failed.index is None else f"{failed.session}:{failed.index}"
+        print(f"the first failure: {name} {_end_of(failed)}")
     if explanation.rejections:
         print()
         print_list(explanation.rejections, _REJECTIONS, output)

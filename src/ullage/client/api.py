@@ -15,6 +15,7 @@ from ullage.client.rows import Rows
 from ullage.client.stream import Message, read_messages
 from ullage.client.transport import Transport, path_of
 from ullage.wire.catalog import ApplicationBody, PutApplicationBody, PutQueueBody, QueueBody
+from ullage.wire.details import SessionDetails, TaskDetails
 from ullage.wire.event import EventBody
 from ullage.wire.explanation import Explanation
 from ullage.wire.history import HistoryBody, StartBody, StayBody, UsageBody
@@ -260,6 +261,10 @@ class Api(ServerReads):
         """Return one session."""
         return self.transport.call("GET", path_of("sessions", session), SessionBody)
 
+    def session_details(self, session: str) -> SessionDetails:
+        """Return one session with its program, its limits, and those of its queue."""
+        return self.transport.call("GET", path_of("sessions", session, "details"), SessionDetails)
+
     def update_session(self, session: str, changes: UpdateSession) -> SessionBody:
         """Change an open session."""
         return self.transport.call("PATCH", path_of("sessions", session), SessionBody, changes)
@@ -310,6 +315,10 @@ class Api(ServerReads):
     def task(self, session: str, task: int) -> TaskBody:
         """Return one task."""
         return self.transport.call("GET", path_of("sessions", session, "tasks", task), TaskBody)
+
+    def task_details(self, session: str, task: int) -> TaskDetails:
+        """Return one task with its program and its limits."""
+        return self.transport.call("GET", path_of("sessions", session, "tasks", task, "details"), TaskDetails)
 
     def cancel_task(self, session: str, task: int) -> TaskBody:
         """Cancel a task, also a running one. An ended task does not change."""

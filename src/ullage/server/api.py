@@ -11,7 +11,7 @@ import msgspec
 from starlette.requests import Request
 
 from ullage.model.dependency import parse_dependencies
-from ullage.model.error import NotFound, invalid
+from ullage.model.error import invalid
 from ullage.model.identity import Role
 from ullage.model.name import check_name
 from ullage.model.session import SessionSpec
@@ -19,6 +19,7 @@ from ullage.model.task import TaskState
 from ullage.server import bodies
 from ullage.server.access import Authorizer, Whose, caller_of, needs
 from ullage.server.answers import Answers, OneSession, application_body, result_body, task_body
+from ullage.server.details import find_task
 from ullage.server.durable import durable, note_change
 from ullage.server.parameters import page_of, session_of, task_of
 from ullage.server.routes import TOTAL, Answer, LongBody, route
@@ -26,11 +27,9 @@ from ullage.server.session_list import SessionQuery
 from ullage.service.journal import Callback
 from ullage.service.service import UllageService
 from ullage.service.stop_rules import STOP_GRACE_S
-from ullage.service.store_port import Page
 from ullage.wire.body import body_of
 from ullage.wire.catalog import ApplicationBody, PutApplicationBody, PutQueueBody, QueueBody
 from ullage.wire.event import EventBody
-from ullage.wire.explanation import Explanation
 from ullage.wire.load import LoadBody
 from ullage.wire.node import ExecutorBody, GpuBody, NodeBody
 from ullage.wire.node_topology import TopologyBody
@@ -280,14 +279,6 @@ class ServerApi:
         """Delete a closed session with its tasks, results and events."""
         await durable(self._service.sessions.delete, session_of(request))
 
-    @route("GET", "/v1/sessions/{session}/why", "sessions")
-    @needs(Role.VIEWER, Whose.SHOWN)
-    async def explain_session(self, request: Request) -> LongBody[Explanation]:
-        """Explain why a session has the executors that it has."""
-        session = session_of(request)
-        evicted = await asyncio.to_thread(self._service.store.events, Page(0, 1), session, evictions=True)
-        return self._answers.explanation(self._service.explaining(session), evicted[0] if evicted else None)
-
     # --- tasks ---
 
     @route("POST", "/v1/sessions/{session}/tasks", "tasks", body=SubmitTasks, status=201)
@@ -322,7 +313,7 @@ class ServerApi:
     @needs(Role.VIEWER, Whose.SHOWN)
     async def get_task(self, request: Request) -> TaskBody:
         """Return one task."""
-        return self.find_task(session_of(request), task_of(request))
+        return find_task(self._service, session_of(request), task_of(request))
 
     @route("POST", "/v1/sessions/{session}/tasks/{task}/cancel", "tasks")
     @needs(Role.USER, Whose.OWN)
@@ -336,20 +327,7 @@ class ServerApi:
             if not await self._service.news.wait(session, max(0.0, ends_at - asyncio.get_running_loop().time())):
                 break
         await durable(self._service.tasks.when_stored)
-        return self.find_task(session, task)
-
-    def find_task(self, session: str, task: int) -> TaskBody:
-        """Return one task.
-
-        Raises:
-            NotFound: the session or the task does not exist.
-
-        """
-        found = self._service.tasks.list(session, Page(task - 1, 1))
-        for view, state in found:
-            if view.task == task:
-                return task_body(view, state, self._service.state.session(session).session.elements)
-        raise NotFound(f"task {task} of session {session} does not exist", field="task")
+        return find_task(self._service, session, task)
 
     @route("GET", "/v1/sessions/{session}/results", "tasks", query=("after", "limit", "wait"))
     @needs(Role.USER, Whose.OWN)

@@ -24,6 +24,7 @@ from ullage.server.answers import Answers
 from ullage.server.api import ServerApi
 from ullage.server.callers import Callers
 from ullage.server.consolidation import ConsolidationApi
+from ullage.server.details import DetailsApi
 from ullage.server.errors import on_error, on_fault, on_no_route
 from ullage.server.gangs import GangApi
 from ullage.server.guard import Guard, require_declared
@@ -43,6 +44,7 @@ from ullage.wire.overview import ServerBody
 
 FRONTS = (
     ServerApi,
+    DetailsApi,
     AllocationApi,
     QuotaApi,
     GangApi,
@@ -88,6 +90,7 @@ def make_app(
     requests = AllocationApi(service, searches)
     fronts = (
         handlers,
+        DetailsApi(service, answers),
         requests,
         QuotaApi(service),
         GangApi(service, requests),
@@ -95,7 +98,7 @@ def make_app(
         PodApi(service),
         HistoryApi(service),
         Streams(service, answers),
-        TaskLogs(service, handlers, task_logs),
+        TaskLogs(service, task_logs),
         PeopleApi(service, lambda: accesses),
     )
     endpoints = [(endpoint, front) for front in fronts for endpoint in endpoints_of(type(front))]

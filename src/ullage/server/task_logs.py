@@ -16,7 +16,7 @@ from ullage.model.error import NotFound, invalid
 from ullage.model.identity import Role
 from ullage.model.task import TaskState
 from ullage.server.access import Whose, needs
-from ullage.server.api import ServerApi
+from ullage.server.details import find_task
 from ullage.server.parameters import count_of, session_of, task_of, time_of
 from ullage.server.routes import route
 from ullage.server.session_output import SessionOutput
@@ -43,9 +43,8 @@ _TERMINAL = frozenset(state.value for state in TaskState if state.terminal)
 class TaskLogs:
     """Handlers of logs. `task_logs` is where the engine writes the output of tasks."""
 
-    def __init__(self, service: UllageService, handlers: ServerApi, task_logs: Path) -> None:
+    def __init__(self, service: UllageService, task_logs: Path) -> None:
         self._service = service
-        self._api = handlers
         self._task_logs = task_logs
 
     @route("GET", "/v1/sessions/{session}/tasks/{task}/log", "tasks", query=("follow", "tail", "within"))
@@ -57,7 +56,7 @@ class TaskLogs:
         """
         session, task = session_of(request), task_of(request)
         record = self._service.state.session(session)
-        self._api.find_task(session, task)
+        find_task(self._service, session, task)
         folder, number = self._task_logs / record.session.logs, record.session.number
         start = _start(request)
         cursor = request.headers.get("last-event-id")
@@ -101,7 +100,7 @@ class TaskLogs:
                 yield each
             if ended and not events:
                 try:
-                    body = self._api.find_task(record.id, task)
+                    body = find_task(self._service, record.id, task)
                 except NotFound:  # deleted meanwhile
                     return
                 yield event("end", msgspec.json.encode(body))
@@ -159,7 +158,7 @@ class TaskLogs:
         if self._service.tasks.unfinished(record.id, task):
             return False
         try:
-            return self._api.find_task(record.id, task).state in _TERMINAL
+            return find_task(self._service, record.id, task).state in _TERMINAL
         except NotFound:
             return True
 

@@ -35,6 +35,7 @@ from ullage.service.context import ServiceContext
 from ullage.service.dependencies import text_of_waits, with_dependencies
 from ullage.service.dispatch import Dispatcher
 from ullage.service.early_signals import EarlySignals
+from ullage.service.ended import with_ends
 from ullage.service.engine_port import (
     Completed,
     Engine,
@@ -252,7 +253,8 @@ class UllageService:
         record = self.state.session(session_id)
         why, info, last = self.loop.explaining(record.id, open_=record.open), record.session, record.last_failure
         waits = text_of_waits(info, self.state)
-        return lambda: with_dependencies(with_failures(why(), info, last), info, waits)
+        counts = dict(record.counts)
+        return lambda: with_ends(with_dependencies(with_failures(why(), info, last), info, waits), info.id, counts)
 
     # --- restart ---
 

@@ -404,6 +404,11 @@ class State:
         own = record.session.spec.task_timeout_s
         return self.applications[record.session.spec.application].task_timeout_s if own is None else own
 
+    def retries_of(self, record: SessionRecord) -> int:
+        """Return how often a failed task of the session runs again: as the session says, else its application."""
+        own = record.session.spec.retries
+        return self.applications[record.session.spec.application].retries if own is None else own
+
     def next_claim(self) -> int:
         """Return a claim number that no earlier hand-out of this store had."""
         self.claims += 1

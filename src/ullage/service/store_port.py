@@ -364,7 +364,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class TaskView:
-    """One task as stored, for display: `result` is None until it ended."""
+    """One task as stored, for display: `result` is None until it ended. `errors` counts its failed runs before."""
 
     session: str
     task: int
@@ -373,6 +373,7 @@ class TaskView:
     executor: str | None = None
     claimed_at: float | None = None
     losses: int = 0
+    errors: int = 0
 
 
 @dataclass(frozen=True, slots=True)

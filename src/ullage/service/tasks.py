@@ -105,7 +105,7 @@ class Tasks:
             record.mean_task_s = taken if mean is None else 0.8 * mean + 0.2 * taken
             if outcome.code and task.ending is not None:
                 ended.append(self._stopped(task, task.ending))
-            elif outcome.code and task.errors < self._retries_of(record):
+            elif outcome.code and task.errors < self._state.retries_of(record):
                 task.errors += 1
                 self._journal.write(PutAttempts(record.id, task.id, task.losses, task.errors))
                 broken |= self._send_back(task)
@@ -340,10 +340,6 @@ class Tasks:
         self._news.publish(record.id)
         if not record.tasks:
             self._changed(False)  # it may have to close now
-
-    def _retries_of(self, record: SessionRecord) -> int:
-        own = record.session.spec.retries
-        return self._state.applications[record.session.spec.application].retries if own is None else own
 
     # --- queries ---
 

@@ -34,6 +34,7 @@ _TASK_VIEWS = (
         _claims.c.executor,
         _claims.c.at,
         func.coalesce(_attempts.c.losses, 0),
+        func.coalesce(_attempts.c.errors, 0),
         _results.c.sequence,
         _results.c.state,
         _results.c.code,
@@ -99,7 +100,7 @@ def read_tasks(connection: Connection, session: str, page: Page) -> list[TaskVie
     """Return the tasks of a session by id, each with its latest hand-out (the highest claim), if any."""
     query = _TASK_VIEWS.where(_tasks.c.session == _number(session), _tasks.c.task > page.after).limit(page.limit)
     views = []
-    for task, created_at, executor, claimed_at, losses, sequence, state, *ending in connection.execute(query):
+    for task, created_at, executor, claimed_at, losses, errors, sequence, state, *ending in connection.execute(query):
         result = None
         if state is not None:
             code, message, by, started_at, ended_at = ending
@@ -115,9 +116,8 @@ def read_tasks(connection: Connection, session: str, page: Page) -> list[TaskVie
                 started_at=started_at,
                 ended_at=ended_at,
             )
-        views.append(
-            TaskView(session, task, created_at, result, executor=executor, claimed_at=claimed_at, losses=losses)
-        )
+        attempts = {"losses": losses, "errors": errors}
+        views.append(TaskView(session, task, created_at, result, executor=executor, claimed_at=claimed_at, **attempts))
     return views
 
 

@@ -6,6 +6,7 @@ import msgspec
 
 from ullage.wire.event import EventBody
 from ullage.wire.schema import View
+from ullage.wire.session import TaskBody
 
 
 class RejectionBody(View, frozen=True, kw_only=True):
@@ -39,7 +40,8 @@ class Explanation(View, frozen=True, kw_only=True):
     """Why a session has its present executors: one reason, its numbers, the nearest change that would help.
 
     `warnings` say what it can never have, and which nodes refuse it by a weaker prediction of zones. `evicted` is the
-    last time that an executor of the session was ended for another session.
+    last time that an executor of the session was ended for another session. `tasks` counts its tasks by state, without
+    states that none has, and `first_failure` is the failed task with the lowest number.
     """
 
     session: str
@@ -56,3 +58,5 @@ class Explanation(View, frozen=True, kw_only=True):
     suggestions: list[str]
     warnings: list[str] = msgspec.field(default_factory=list)
     evicted: EventBody | None = None
+    tasks: dict[str, int] = msgspec.field(default_factory=dict)
+    first_failure: TaskBody | None = None

@@ -158,7 +158,10 @@ class Submitted(View, frozen=True, kw_only=True):
 
 
 class TaskBody(View, frozen=True, kw_only=True):
-    """One task; result fields are None until it ends. `index` is that of an array, None without one."""
+    """One task; result fields are None until it ends. `index` is that of an array, None without one.
+
+    `losses` counts executors that were lost during it, `errors` its failed runs after which it was run again.
+    """
 
     session: str
     task: int
@@ -170,6 +173,7 @@ class TaskBody(View, frozen=True, kw_only=True):
     code: int | None = None
     message: str = ""
     losses: int = 0
+    errors: int = 0
     index: int | None = None
 
 

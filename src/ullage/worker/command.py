@@ -104,7 +104,7 @@ class CommandService:
             TaskFailed: it could not be started, or its exit code is not 0.
 
         """
-        command = _command_of(task)
+        command = command_of(task.input, task.shared)
         names = {"ULLAGE_SESSION": self._session, "ULLAGE_TASK": str(task.id)}
         try:
             printed = Output(self._directory, str(task.id))
@@ -127,12 +127,17 @@ class CommandService:
         return output
 
 
-def _command_of(task: Task) -> Command:
-    """Return the program of a task; that of an array is its shared data."""
-    if task.shared is None:
-        return msgspec.msgpack.decode(task.input, type=Command)
-    command = msgspec.msgpack.decode(task.shared, type=Command)
-    element = msgspec.msgpack.decode(task.input, type=Element)
+def command_of(data: bytes, shared: bytes | None) -> Command:
+    """Return the program in the input of a task; that of an array is its shared data.
+
+    Raises:
+        msgspec.MsgspecError: it is malformed.
+
+    """
+    if shared is None:
+        return msgspec.msgpack.decode(data, type=Command)
+    command = msgspec.msgpack.decode(shared, type=Command)
+    element = msgspec.msgpack.decode(data, type=Element)
     return msgspec.structs.replace(command, env=command.env | element.env)
 
 
