@@ -91,7 +91,9 @@ def test_why_of_a_task_says_how_it_ended_or_why_it_waits(printed, ended, http):
     http.delete("/v1/sessions/waits")
 
 
-@pytest.mark.parametrize(("target", "message"), [("ended:7", "has the indices 0-2"), ("ended/9", "task 9"), ("no/1", "no ")])
+@pytest.mark.parametrize(
+    ("target", "message"), [("ended:7", "has the indices 0-2"), ("ended/9", "task 9"), ("no/1", "no ")]
+)
 def test_why_of_what_does_not_exist_is_refused_by_name(ended, capsys, target, message):
     assert main(["why", target]) == 2
     assert message in capsys.readouterr().err

@@ -85,11 +85,10 @@ def make_app(
     `hosts` are the host names it accepts, `pages` the web front end.
     """
     answers, authorizer = Answers(service, server, notes), Authorizer(service)
-    handlers = ServerApi(service, answers, shut_down)
     searches = Searches()
     requests = AllocationApi(service, searches)
     fronts = (
-        handlers,
+        ServerApi(service, answers, shut_down),
         DetailsApi(service, answers),
         requests,
         QuotaApi(service),
