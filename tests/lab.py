@@ -28,6 +28,7 @@ from ullage.service.engine_port import (
     ExecutorGone,
     LaunchOrder,
     NodeReported,
+    NoTerminals,
     Registered,
     SignalOrder,
     TaskOrder,
@@ -55,7 +56,7 @@ class Worker:
     stopped: bool = False
 
 
-class SimulatedEngine:
+class SimulatedEngine(NoTerminals):
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
         self.workers: dict[str, Worker] = {}

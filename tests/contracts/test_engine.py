@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -14,11 +15,12 @@ from typing import TypeVar
 
 import cloudpickle
 import pytest
+from tests.system.live_server import wait_until
 
 from ullage.engines.local.engine import LocalEngine
 from ullage.model.alignment import Alignment
 from ullage.model.application import FUNCTION, Application
-from ullage.model.error import AlreadyExists
+from ullage.model.error import AlreadyExists, Conflict
 from ullage.model.executor import BindCode, ExecutorGang
 from ullage.model.idset import format_ids
 from ullage.model.node import Node
@@ -31,16 +33,21 @@ from ullage.service.engine_port import (
     Completed,
     Engine,
     EngineEvent,
+    ExecOrder,
     ExecutorBound,
     ExecutorGone,
     LaunchOrder,
     NodeReported,
+    NoTerminals,
     Registered,
     Returned,
     TaskOrder,
     TaskOutcome,
+    Terminal,
     Unbound,
 )
+from ullage.wire.terminal import CODE, SIZE, Frame, FrameKind, encode
+from ullage.wire.terminal_stream import read_frame
 
 E = TypeVar("E", bound=EngineEvent)
 NODE = Node("here", cpu_milli=4000, memory_bytes=4 << 30)
@@ -476,3 +483,106 @@ def test_executors_end_independently(play: Play) -> None:
         assert len(log.of(ExecutorGone)) == 1
 
     play(scenario)
+
+
+class Client:
+    """A client of a terminal, at the other end of a pair of sockets."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    @classmethod
+    @asynccontextmanager
+    async def of(cls, terminal: Terminal) -> AsyncIterator[Client]:
+        ours, theirs = socket.socketpair()
+        (reader, writer), far = await asyncio.open_connection(sock=ours), await asyncio.open_connection(sock=theirs)
+        relaying = asyncio.create_task(terminal.relay(*far))
+        client = cls(reader, writer)
+        client.send(FrameKind.RESIZE, SIZE.pack(0, 0))
+        try:
+            yield client
+        finally:
+            writer.close()
+            await relaying
+            far[1].close()
+
+    def send(self, kind: FrameKind, data: bytes = b"") -> None:
+        self.writer.write(encode(kind, data))
+
+    async def until(self, *kinds: FrameKind) -> list[Frame]:
+        """Return the frames up to one of these kinds."""
+        frames: list[Frame] = []
+        async with asyncio.timeout(60):
+            while not frames or frames[-1].kind not in kinds:
+                frame = await read_frame(self.reader)
+                assert frame is not None, frames
+                frames.append(frame)
+        return frames
+
+
+DEAF = "trap '' TERM HUP; echo $$; sleep 600"
+
+
+def exec_order(*argv: str, to: str = "e") -> ExecOrder:
+    return ExecOrder(to, "s", 1, argv, env={"MINE": "1"}, cwd="/")
+
+
+def test_another_program_runs_in_an_executor_with_its_environment(play: Play) -> None:
+    async def scenario(engine: Engine, log: Log) -> None:
+        await bound(engine, log)
+        show = 'echo "$ULLAGE_EXECUTOR $ULLAGE_SESSION $ULLAGE_TASK $MINE $PWD"; cat >&2; exit 5'
+        async with Client.of(await engine.execute(exec_order("sh", "-c", show))) as client:
+            client.send(FrameKind.STDIN, b"given")
+            client.send(FrameKind.EOF)
+            *output, end = await client.until(FrameKind.EXIT)
+        assert CODE.unpack(end.data) == (5,)
+        assert b"".join(each.data for each in output if each.kind is FrameKind.STDOUT) == b"e s 1 1 /\n"
+        assert b"".join(each.data for each in output if each.kind is FrameKind.STDERR) == b"given"
+
+    play(scenario)
+
+
+def test_another_program_ends_when_its_executor_leaves_the_session(play: Play) -> None:
+    async def scenario(engine: Engine, log: Log) -> None:
+        await bound(engine, log)
+        async with Client.of(await engine.execute(exec_order("sh", "-c", DEAF))) as client:
+            first, *_ = await client.until(FrameKind.STDOUT)
+            engine.unbind("e")
+            await log.first(Unbound)
+            await client.until(FrameKind.END)
+        process = Path(f"/proc/{int(first.data)}")
+        await asyncio.to_thread(wait_until, lambda: not process.exists(), "it is killed")
+        assert not log.of(ExecutorGone)
+
+    play(scenario)
+
+
+def test_another_program_ends_with_its_executor(play: Play) -> None:
+    async def scenario(engine: Engine, log: Log) -> None:
+        await bound(engine, log)
+        async with Client.of(await engine.execute(exec_order("sh", "-c", DEAF))) as client:
+            await client.until(FrameKind.STDOUT)
+            engine.stop("e", 0.0)
+            *_, end = await client.until(FrameKind.END)
+        assert end.data == b"its executor ended: stopped"
+        await log.first(ExecutorGone)
+
+    play(scenario)
+
+
+def test_a_program_for_an_executor_that_does_not_run_is_refused_by_code(play: Play) -> None:
+    async def scenario(engine: Engine, log: Log) -> None:
+        with pytest.raises(Conflict) as refused:
+            await engine.execute(exec_order("true", to="nobody"))
+        assert refused.value.code == "exec-failed"
+        await bound(engine, log)
+        assert engine.terminal("e", 1) is None
+
+    play(scenario)
+
+
+def test_an_engine_without_terminals_refuses_by_code() -> None:
+    with pytest.raises(Conflict) as refused:
+        asyncio.run(NoTerminals().execute(exec_order("true")))
+    assert refused.value.code == "no-terminals"
+    assert NoTerminals().terminal("e", 1) is None

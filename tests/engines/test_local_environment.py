@@ -77,6 +77,7 @@ def test_the_environment_is_exactly_this(tmp_path: Path, monkeypatch: pytest.Mon
         "ULLAGE_NODE": "here",
         "ULLAGE_SERVER_ID": "server",
         "ULLAGE_TASK_LOGS": str(tmp_path / "data/logs/tasks"),
+        "ULLAGE_TERMINAL_SOCKET": str(tmp_path / "data/run/terminals.sock"),
         "ULLAGE_WORKER_SOCKET": str(tmp_path / "data/run/executors.sock"),
     }
 

@@ -44,9 +44,15 @@ def choose_environment(own: Mapping[str, str], entries: Sequence[str], *, everyt
         InvalidRequest: an entry has no name, an invalid name or value, or no value in `own`.
 
     """
-    chosen = {
+    common = {
         name: value for name, value in own.items() if everything or name in _PASSED or name.startswith(_PASSED_PREFIX)
     }
+    return common | chosen_variables(own, entries)
+
+
+def chosen_variables(own: Mapping[str, str], entries: Sequence[str]) -> dict[str, str]:
+    """Return the variables that entries name, as `choose_environment` describes them."""
+    chosen = {}
     for entry in entries:
         name, given, value = entry.partition("=")
         if not name:

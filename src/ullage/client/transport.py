@@ -45,6 +45,7 @@ _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
 _OK = range(200, 300)
 _ROOT = 0
+_SWITCHED = 101
 
 
 _FIELDS = {
@@ -238,6 +239,34 @@ class Transport:
             yield answer
         except (OSError, http.client.HTTPException) as error:
             raise _lost(endpoint, error) from error
+        finally:
+            with self._lock:
+                self._all.pop(connection, None)
+            connection.close()
+
+    @contextmanager
+    def open_upgraded(self, path: str, protocol: str) -> Iterator[socket.socket]:
+        """Yield the connection of a request as a stream both ways, once the server has accepted that `protocol`.
+
+        Raises:
+            Unavailable: no server answers. The request is not repeated.
+            Conflict: the transport was closed here (`client-closed`).
+            UllageError: the server refuses the request.
+
+        """
+        self.require_open()
+        connection, endpoint = self._connect(self._answer_s)
+        headers = {"Connection": "Upgrade", "Upgrade": protocol}
+        try:
+            try:
+                connection.request("POST", path, headers=_with_token(headers, endpoint))
+                self._listen(connection, endpoint, self._answer_s)
+                answer = connection.getresponse()
+                if answer.status != _SWITCHED:
+                    raise error_of(answer.status, answer.headers.get("Content-Type", ""), answer.read())
+            except (OSError, http.client.HTTPException) as error:
+                raise _lost(endpoint, error) from error
+            yield connection.sock
         finally:
             with self._lock:
                 self._all.pop(connection, None)

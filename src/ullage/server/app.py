@@ -38,6 +38,7 @@ from ullage.server.routes import endpoints_of
 from ullage.server.searches import Searches
 from ullage.server.streams import Streams
 from ullage.server.task_logs import TaskLogs
+from ullage.server.terminals import TerminalApi
 from ullage.service.pages import written
 from ullage.service.service import UllageService
 from ullage.wire.overview import ServerBody
@@ -53,6 +54,7 @@ FRONTS = (
     HistoryApi,
     Streams,
     TaskLogs,
+    TerminalApi,
     PeopleApi,
 )
 """The classes whose methods declare the routes."""
@@ -98,6 +100,7 @@ def make_app(
         HistoryApi(service),
         Streams(service, answers),
         TaskLogs(service, task_logs),
+        TerminalApi(service),
         PeopleApi(service, lambda: accesses),
     )
     endpoints = [(endpoint, front) for front in fronts for endpoint in endpoints_of(type(front))]

@@ -55,6 +55,7 @@ _SCHEMES = {
 }
 _ERROR_SCHEMA = {"$ref": "#/components/schemas/ErrorBody"}
 _READS = "GET"
+_UPGRADED = 101
 _STREAM = "text/event-stream"
 _TOTAL_HEADER = {
     TOTAL: {
@@ -148,6 +149,8 @@ def _operation(endpoint: Endpoint, schema_of: dict[str, Any]) -> dict[str, Any]:
 
 def _answers(endpoint: Endpoint, schema_of: dict[str, Any]) -> dict[str, Any]:
     """Return the usual response and the others that the endpoint declares."""
+    if endpoint.status == _UPGRADED:
+        return {str(_UPGRADED): {"description": "The connection is a stream of frames from here on."}}
     if endpoint.raw:
         stream = {"description": endpoint.description, "content": {_STREAM: {"schema": {"type": "string"}}}}
         return {str(endpoint.status): stream}

@@ -27,7 +27,7 @@ CANCEL_S = 1.0
 
 _READING = frozenset({"GET", "HEAD"})
 _OF_PROCESS = frozenset({"/healthz", "/readyz", "/v1/shutdown"})
-_HARMLESS = ("/v1/shutdown", "/v1/plan", "/simulate-schedule")
+_HARMLESS = ("/v1/shutdown", "/v1/plan", "/simulate-schedule", "/exec", "/attach")
 
 
 def _not_stored(error: Unavailable) -> DiskFull:

@@ -6,12 +6,14 @@ fake (`tests/contracts/`).
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from ullage.model.allocation import Charge
 from ullage.model.application import Application
+from ullage.model.error import Conflict
 from ullage.model.executor import BindCode, ExecutorGang
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
@@ -79,6 +81,29 @@ class SignalOrder(NamedTuple):
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class ExecOrder:
+    """Run a program in the executor of a task, as the same user and within the same limits.
+
+    `env` is added to the environment of the executor; `cwd` None is its directory. With `tty` it has a terminal.
+    """
+
+    executor: str
+    session: str
+    task: int
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str | None = None
+    tty: bool = False
+
+
+class Terminal(Protocol):
+    """A program in an executor whose input and output go through the server, in the frames of `wire/terminal.py`."""
+
+    async def relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Connect a client with it, until the client or the program ends."""
+
+
 class Engine(Protocol):
     """Runs executors. Every order is answered later by an event, also when it fails."""
 
@@ -105,6 +130,34 @@ class Engine(Protocol):
 
     def note(self, logs: str, task: int, text: str) -> None:
         """Append a line to the log of a task, under the name `logs`, whose executor is gone. No event follows."""
+
+    async def execute(self, order: ExecOrder) -> Terminal:
+        """Start another program in an executor. It ends with the executor, and when that leaves its session.
+
+        Raises:
+            Conflict: it cannot be started (`exec-failed`), or the engine has no terminals (`no-terminals`).
+
+        """
+
+    def terminal(self, executor: str, task: int) -> Terminal | None:
+        """Return the terminal of a running task; None if it was started without one."""
+
+
+class NoTerminals:
+    """The part of an engine without terminals."""
+
+    async def execute(self, order: ExecOrder) -> Terminal:
+        """Refuse.
+
+        Raises:
+            Conflict: always (`no-terminals`).
+
+        """
+        text = f"the engine of {order.executor} starts no other programs in an executor"
+        raise Conflict(text, code="no-terminals")
+
+    def terminal(self, executor: str, task: int) -> None:
+        """Return None: no task has one."""
 
 
 # --- events in ---

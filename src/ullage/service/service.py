@@ -69,6 +69,7 @@ from ullage.service.stop_rules import USUAL_STOPS, StopRules
 from ullage.service.store_port import Drop, PutExecutor, Record, Snapshot, Store, StoredSession
 from ullage.service.system_users import SystemUsers
 from ullage.service.tasks import Tasks
+from ullage.service.terminals import Terminals
 from ullage.service.waits import Waits
 
 
@@ -156,7 +157,7 @@ class UllageService:
         self.catalog = Catalog(context, self.sessions.forget, self.quotas.follow)
         self._waits = Waits(context)
         self.loop = Loop(context, self.executors, self._waits)
-        self.starts = Starts(context, self.loop)
+        self.starts, self.terminals = Starts(context, self.loop), Terminals(self.state, self.tasks, engine)
         self._recover(store.load(), self._journal)
         self.catalog.install(settings.queues)
         self.sessions.resume()

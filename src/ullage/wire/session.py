@@ -150,6 +150,14 @@ class SessionBody(View, frozen=True, kw_only=True):
     array: str | None = None
 
 
+class ExecBody(Schema, frozen=True, kw_only=True):
+    """A program to run beside a task; `env` is added to the environment of the task. With `tty` it has a terminal."""
+
+    argv: list[str]
+    env: dict[str, str] = {}
+    tty: bool = False
+
+
 class Submitted(View, frozen=True, kw_only=True):
     """Ids of the new tasks: `first` .. `first + count - 1`."""
 

@@ -8,7 +8,6 @@ of the program goes through pipes to the logs `<task>.out` and `<task>.err` in t
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import subprocess
@@ -22,16 +21,13 @@ from typing import Self
 
 import msgspec
 
+from ullage.host.program_start import NOT_EXECUTABLE, program_environment, start_failure
 from ullage.worker.context import Context
 from ullage.worker.log_directory import log_directory
 from ullage.worker.output import Output
 from ullage.worker.service import Task, TaskFailed
 
-NOT_FOUND = 127
-NOT_EXECUTABLE = 126
 _SIGNALLED = 128
-_GRANT_PREFIXES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_", "CUDA_MPS_", "NVIDIA_VISIBLE_DEVICES", "ULLAGE_")
-"""Prefixes of the variables that describe the grant of an executor."""
 
 
 class Command(msgspec.Struct, frozen=True):
@@ -144,28 +140,12 @@ def command_of(data: bytes, shared: bytes | None) -> Command:
 def _start(command: Command, names: Mapping[str, str], stdin: int, out: int, err: int) -> subprocess.Popen[bytes]:
     if not command.argv:
         raise TaskFailed("no program to run: argv is empty", code=NOT_EXECUTABLE)
-    program = command.argv[0]
-    env = {**os.environ, **command.env, **_grant_variables(os.environ), **names}
+    env = program_environment(os.environ, command.env, names)
     try:
         return subprocess.Popen(command.argv, stdin=stdin, stdout=out, stderr=err, cwd=command.cwd, env=env)  # noqa: S603  # its purpose
-    except ValueError as error:  # a NUL character in an argument
-        raise TaskFailed(f"{program}: cannot be run: {error}", code=NOT_EXECUTABLE) from None
-    except OSError as error:
-        if command.cwd is not None and not Path(command.cwd).is_dir():
-            raise TaskFailed(f"{command.cwd}: no such working directory", code=NOT_EXECUTABLE) from None
-        if error.errno == errno.ENOENT:
-            text = f"{program}: program not found; PATH is {env.get('PATH', '')}"
-            raise TaskFailed(text, code=NOT_FOUND) from None
-        reason = "it is a directory" if Path(command.cwd or ".", program).is_dir() else error.strerror
-        raise TaskFailed(f"{program}: cannot be run: {reason}", code=NOT_EXECUTABLE) from None
-
-
-def _grant_variables(executor: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that `Command.env` must not override, such as with a copied environment."""
-    found = {name: value for name, value in executor.items() if name.startswith(_GRANT_PREFIXES)}
-    if executor.get("ULLAGE_GPU_ENFORCED") == "hami" and "LD_PRELOAD" in executor:
-        found["LD_PRELOAD"] = executor["LD_PRELOAD"]
-    return found
+    except (OSError, ValueError) as error:
+        code, text = start_failure(error, command.argv[0], command.cwd, env)
+        raise TaskFailed(text, code=code) from None
 
 
 class _Forwarding:

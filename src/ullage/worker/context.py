@@ -58,9 +58,14 @@ def enter_session(session: Context) -> None:
     """Make `session` current. The environment passes its gang to child processes."""
     leave_session()
     _Current.session = session
-    if session.gang is not None:
-        values = (session.gang.id, str(session.gang.rank), str(session.gang.size))
-        os.environ.update(zip(_GANG_VARIABLES, values, strict=True))
+    os.environ.update(gang_variables(session.gang))
+
+
+def gang_variables(gang: Gang | None) -> dict[str, str]:
+    """Return the variables with the gang of an executor; none without one."""
+    if gang is None:
+        return {}
+    return dict(zip(_GANG_VARIABLES, (gang.id, str(gang.rank), str(gang.size)), strict=True))
 
 
 def leave_session() -> None:

@@ -17,6 +17,7 @@ from ullage.service.engine_port import (
     ExecutorBound,
     ExecutorGone,
     LaunchOrder,
+    NoTerminals,
     Registered,
     SignalOrder,
     TaskOrder,
@@ -57,7 +58,7 @@ class Worker:
     ended: bool = False
 
 
-class SlowEngine:
+class SlowEngine(NoTerminals):
     """Workers that take their time; `seconds` says how long each task of a session takes."""
 
     def __init__(self, agenda: Agenda, rng: random.Random, seconds: Callable[[str], float], failing: set[str]) -> None:

@@ -18,6 +18,7 @@ from uvicorn.server import ServerState
 from ullage.bootstrap.http.connections import Connection, ConnectionPhase, Connections
 from ullage.server.callers import PEER
 from ullage.server.guard import UNAUTHENTICATED
+from ullage.server.upgrade import TAKE_OVER, Stream
 from ullage.wire.schema import ErrorBody
 
 _BAD_REQUEST = 400
@@ -189,6 +190,7 @@ class BoundedConnection(HttpToolsProtocol):
         """Begin a request."""
         super().on_message_begin()
         self.scope[PEER] = self._peer  # type: ignore[literal-required]  # a key of our own
+        self.scope[TAKE_OVER] = self._take_over  # type: ignore[literal-required]  # as above
         self._message, self._header_count, self._hosts = ConnectionPhase.HEAD, 0, 0
         self._pieces = self._pieces_bytes = 0
 
@@ -263,6 +265,29 @@ class BoundedConnection(HttpToolsProtocol):
         self._running = cycle
         super()._start_asgi_task(cycle, app)
 
+    def _take_over(self, head: bytes) -> Stream:
+        """Write the head of a response, and return the connection as a stream, which has no time limit.
+
+        The client sends nothing after its request until it has the head.
+        """
+        assert self._running is not None
+        self._running.disconnected = True  # for uvicorn: there is nothing more to write
+        self._release_body()
+        self._enter(None)
+        reader = asyncio.StreamReader(loop=self.loop)
+        protocol = _Upgraded(reader, self)
+        self.transport.set_protocol(protocol)
+        protocol.connection_made(self.transport)
+        self.flow.resume_reading()
+        self.transport.write(head)
+        return Stream(reader, asyncio.StreamWriter(self.transport, protocol, reader, self.loop))
+
+    def shutdown(self) -> None:
+        """Let a request in progress finish; a stream ends now."""
+        if self._running is not None and self._running.disconnected:
+            self.transport.close()
+        super().shutdown()
+
     def on_response_complete(self) -> None:
         """Wait for the next request, or for the rest of a body that is discarded."""
         self._release_body()
@@ -316,3 +341,15 @@ class BoundedConnection(HttpToolsProtocol):
         if self._body:
             self._others.release(self._body)
             self._body = self._step = 0
+
+
+class _Upgraded(asyncio.StreamReaderProtocol):
+    """The protocol of a connection that is a stream; its end is that of the connection before."""
+
+    def __init__(self, reader: asyncio.StreamReader, before: BoundedConnection) -> None:
+        super().__init__(reader)
+        self._before = before
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._before.connection_lost(exc)

@@ -23,13 +23,16 @@ from ullage.engines.local.link import SupervisorLink
 from ullage.engines.local.run_as import find_user, give, identity_order, inherited
 from ullage.engines.local.sharing import Sharing, Unenforced
 from ullage.engines.local.task_note import append_note
+from ullage.engines.local.terminals import HostedTerminal, HostedTerminals
 from ullage.engines.local.worker_connection import WorkerConnection
-from ullage.model.error import AlreadyExists
+from ullage.host.terminal import SECRET, host_command, order_of
+from ullage.model.error import AlreadyExists, Conflict
 from ullage.model.node import Node
 from ullage.service.engine_port import (
     BindOrder,
     EngineEvent,
     EngineListener,
+    ExecOrder,
     ExecutorGone,
     LaunchOrder,
     NodeReported,
@@ -90,6 +93,7 @@ class LocalEngine:
         self._tasks: set[asyncio.Task[None]] = set()
         self._listener: EngineListener | None = None
         self._server: asyncio.Server | None = None
+        self._terminals = HostedTerminals(self._find_worker)
         self._link = SupervisorLink(self._home.supervisor_log, self._on_supervisor, self._on_supervisor_lost)
 
     @property
@@ -121,13 +125,16 @@ class LocalEngine:
         self._sweep()
         await self._swept.wait()
         self._home.record_roots(self._roots)
-        path = self._home.socket
-        remove(path)
+        path, terminals = self._home.socket, self._home.terminal_socket
+        for each in (path, terminals):
+            remove(each)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(
             lambda: WorkerConnection(self._authenticate), str(path), backlog=512
         )
-        path.chmod(0o666 if self._home.is_shared else 0o600)  # each worker proves who it is
+        await self._terminals.open(terminals)
+        for each in (path, terminals):
+            each.chmod(0o666 if self._home.is_shared else 0o600)  # who connects proves who it is
         self._report(NodeReported(self._node))
 
     async def close(self, grace_s: float = GRACE_S) -> None:
@@ -142,6 +149,7 @@ class LocalEngine:
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()
+        await self._terminals.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for root in self._roots:
             cgroup.remove(root)
@@ -183,6 +191,7 @@ class LocalEngine:
             self._report_gone_later(order.executor, f"the worker could not be started: {error}")
             return
         self._executors[order.executor] = executor
+        executor.environment = {name: value for name, value in environment.items() if name != "ULLAGE_WORKER_SECRET"}
         self._link.send(
             do="start",
             executor=order.executor,
@@ -217,6 +226,8 @@ class LocalEngine:
         """Leave the session: `Unbound` follows, or `ExecutorGone`."""
         found = self._find(executor)
         if found is not None:
+            for name in self._terminals.started_in(executor):
+                self._link.send(do="end-exec", exec=name)
             found.unbind()
 
     def signal(self, executor: str, order: SignalOrder) -> None:
@@ -232,6 +243,29 @@ class LocalEngine:
             found.set_exit_reason("stopped")
             self._link.send(do="stop", executor=executor, grace_s=grace_s)
 
+    async def execute(self, order: ExecOrder) -> HostedTerminal:
+        """Start another program in an executor.
+
+        Raises:
+            Conflict: it cannot be started (`exec-failed`).
+
+        """
+        executor = self._executors.get(order.executor)
+        if executor is None or not executor.registered:
+            raise Conflict(f"the executor {order.executor} does not run", code="exec-failed")
+        name = secrets.token_hex(8)
+        own = executor.environment | {"ULLAGE_EXEC": name}
+        request = order_of(order.argv, executor.exec_environment(order, own), order.cwd, tty=order.tty, logged=False)
+        host = own | {SECRET: self._terminals.expect(executor, name)}
+        self._link.send(do="exec", exec=name, executor=order.executor, argv=host_command(), env=host)
+        terminal = await self._terminals.arrival(name)
+        terminal.send_order(request)
+        return terminal
+
+    def terminal(self, executor: str, task: int) -> HostedTerminal | None:
+        """Return the terminal of a running task; None if it was started without one."""
+        return self._terminals.of_task(executor, task)
+
     def forget(self, logs: str) -> None:
         """Remove the logs of a session's programs, in a thread: there may be many."""
         self._remove_in_thread(self._home.move_task_logs_aside(logs))
@@ -244,6 +278,9 @@ class LocalEngine:
         """Remove the logs of all other sessions: a crash came between their deletion and that of their logs."""
         for directory in self._home.other_task_logs(names):
             self._remove_in_thread(self._home.move_aside(directory))
+
+    def _find_worker(self, executor: str) -> LocalExecutor | None:
+        return self._executors.get(executor)
 
     def _find(self, executor: str) -> LocalExecutor | None:
         found = self._executors.get(executor)
@@ -294,6 +331,9 @@ class LocalEngine:
             for lost in doomed:
                 self._finish(lost)
             self._swept.set()
+            return
+        if event["event"] == "exec-ended":
+            self._terminals.ended(event["exec"], event["message"])
             return
         executor = self._executors.get(event["executor"])
         if executor is None:

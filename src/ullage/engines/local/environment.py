@@ -56,6 +56,7 @@ def worker_environment(
         "ULLAGE_NODE": order.node,
         "ULLAGE_SERVER_ID": server_id,
         "ULLAGE_TASK_LOGS": str(home.task_logs),
+        "ULLAGE_TERMINAL_SOCKET": str(home.terminal_socket),
         "ULLAGE_WORKER_SECRET": secret,
         "ULLAGE_WORKER_SOCKET": str(home.socket),
     }

@@ -6,13 +6,14 @@ import asyncio
 import hmac
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ullage.engines.local import reason
 from ullage.engines.local.cgroup import Cell
 from ullage.engines.local.processes import peak_resident_bytes
 from ullage.engines.local.worker_connection import WorkerConnection
+from ullage.host.program_start import program_environment
 from ullage.model.executor import BindCode
 from ullage.model.idset import format_ids
 from ullage.model.quantity import format_bytes
@@ -20,6 +21,7 @@ from ullage.service.engine_port import (
     BindOrder,
     Completed,
     EngineEvent,
+    ExecOrder,
     ExecutorBound,
     LaunchOrder,
     Registered,
@@ -31,6 +33,7 @@ from ullage.service.engine_port import (
 )
 from ullage.service.system_users import SystemUser
 from ullage.wire import frames
+from ullage.worker.context import Gang, gang_variables
 
 RUN_BYTES = 8 << 20
 """Bytes of inputs in one `Run` frame, unless one input alone is larger."""
@@ -57,9 +60,11 @@ class LocalExecutor:
         self.cell = Cell()
         self.work: Path | None = None  # the private directory, if it has one
         self.account: SystemUser | None = None  # the user that it runs as, if not that of the server
+        self.environment: dict[str, str] = {}  # without the secret of its worker
         self.status: int | None = None
         self.worker_peak_bytes: int | None = None  # of the largest process, known once the worker has ended
-        self._pid: int | None = None
+        self.pid: int | None = None
+        self._gang: Gang | None = None
         self._cpus = own_cpus(order)
         self._memory = order.requirement.memory_bytes
         self._secret = secret
@@ -112,7 +117,7 @@ class LocalExecutor:
             )
             self.abort()
             return
-        self.registered, self._pid = True, hello.pid
+        self.registered, self.pid = True, hello.pid
         self.set_timer(None)
         self._report(Registered(self.name, hello.pid, self._cpu_mismatch(hello.pid)))
         waiting, self._waiting = self._waiting, []
@@ -147,8 +152,9 @@ class LocalExecutor:
 
     def bind(self, order: BindOrder) -> None:
         """Send the session."""
-        gang = None
+        gang, self._gang = None, None
         if order.gang is not None:
+            self._gang = Gang(order.gang.id, order.gang.rank, order.gang.size)
             gang = frames.Membership(order.gang.id, order.gang.rank, order.gang.size)
         try:
             self._send(frames.Enter(order.session, order.common_data, gang, order.logs))
@@ -180,6 +186,11 @@ class LocalExecutor:
         """Send the end of the session."""
         self._send(frames.Leave())
 
+    def exec_environment(self, order: ExecOrder, own: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment of another program in the executor, whose own environment is `own`."""
+        names = {"ULLAGE_SESSION": order.session, "ULLAGE_TASK": str(order.task)}
+        return program_environment(own, order.env, names | gang_variables(self._gang))
+
     def _send(self, *frames_: frames.ToWorker) -> None:
         if self._connection is None or not self.registered:
             self._waiting.extend(frames_)
@@ -200,7 +211,7 @@ class LocalExecutor:
         counted = self.cell.peak_bytes()
         if counted is not None:
             return counted
-        return self.worker_peak_bytes or (None if self._pid is None else peak_resident_bytes(self._pid))
+        return self.worker_peak_bytes or (None if self.pid is None else peak_resident_bytes(self.pid))
 
     # --- the end --------------------------------------------------------------------------------
 
@@ -208,6 +219,11 @@ class LocalExecutor:
         """Set the reason of the end, unless one is set already."""
         if self._reason is None:
             self._reason = text
+
+    @property
+    def known_exit_reason(self) -> str | None:
+        """The first known cause of the end; None while it runs, and if nothing but its end is known."""
+        return self._reason
 
     def abort(self) -> None:
         """Close the connection."""

@@ -79,6 +79,7 @@ class Home:
     def close(self) -> None:
         """Unlock the directories."""
         self.socket.unlink(missing_ok=True)
+        self.terminal_socket.unlink(missing_ok=True)
         if self._short is not None:
             shutil.rmtree(self._short, ignore_errors=True)
             self._short = None
@@ -93,15 +94,24 @@ class Home:
 
     @property
     def socket(self) -> Path:
-        """The socket for workers: in the data directory, or in a private one if that path is too long."""
-        path = self._run / "executors.sock"
+        """The socket for workers."""
+        return self._socket("executors.sock")
+
+    @property
+    def terminal_socket(self) -> Path:
+        """The socket for hosts of terminals."""
+        return self._socket("terminals.sock")
+
+    def _socket(self, name: str) -> Path:
+        """Return the path of a socket: in the data directory, or in a private one if that path is too long."""
+        path = self._run / name
         if len(os.fsencode(path)) <= _LONGEST_SOCKET_PATH:
             return path
         if self._short is None:
             self._short = Path(tempfile.mkdtemp(prefix="ullage-"))  # 0700
             if self.is_shared:
                 self._short.chmod(_PASSABLE)
-        return self._short / "executors.sock"
+        return self._short / name
 
     @property
     def supervisor_log(self) -> Path:

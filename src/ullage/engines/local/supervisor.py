@@ -19,11 +19,14 @@ Orders arrive as JSON lines on standard input; events leave as JSON lines on sta
      "zones": [id] preferred for memory,
      "run_as": null | {"uid", "gid", "groups": [gid], "umask"} of the user that it runs as}
     {"do": "stop", "executor", "grace_s"}
+    {"do": "exec", "exec": id, "executor", "argv", "env"} of another program in a running executor
+    {"do": "end-exec", "exec": id}
     {"do": "sweep", "marker": "NAME=VALUE", "cgroups": [dir]}
 
     {"event": "started", "executor", "pid"}        {"event": "failed", "executor", "message"}
     {"event": "exited", "executor", "status"}      {"event": "too-large", "executor", "bytes"}
     {"event": "gone", "executor", "status"}        {"event": "swept"}
+    {"event": "exec-ended", "exec": id, "message"}
 
 `status` is an exit code, negative for a signal. No `gone` follows `failed`.
 """
@@ -39,6 +42,7 @@ import traceback
 from typing import Any
 
 from ullage.engines.local.child import exec_worker, open_output, prctl
+from ullage.engines.local.exec_hosts import ExecHosts
 from ullage.engines.local.processes import (
     Process,
     cgroup_members,
@@ -81,6 +85,7 @@ class Child:
 
     def __init__(self, order: dict[str, Any], pid: int, report_fd: int, output: dict[int, LogWriter]) -> None:
         self.output = output  # by the read end of the pipe
+        self.order = order
         self.executor: str = order["executor"]
         # Two markers: other servers on this machine may have executors of the same name.
         self.markers = {f"{name}={order['env'][name]}".encode() for name in ("ULLAGE_HOME_ID", "ULLAGE_EXECUTOR")}
@@ -107,6 +112,7 @@ class Supervisor:
         self._selector = selectors.DefaultSelector()
         self._last_watch = 0.0
         self._last_error = ""
+        self._exec_hosts = ExecHosts(_emit)
 
     def run(self) -> None:
         """Run until the server and all processes that it started are gone."""
@@ -165,6 +171,10 @@ class Supervisor:
             self._start(order)
         elif order["do"] == "stop":
             self._stop(order["executor"], order["grace_s"])
+        elif order["do"] == "exec":
+            self._exec(order)
+        elif order["do"] == "end-exec":
+            self._exec_hosts.kill(order["exec"])
         elif order["do"] == "sweep":
             self._sweep = (order["marker"].encode(), order["cgroups"])
 
@@ -260,6 +270,13 @@ class Supervisor:
                 if process.group != child.pid:
                     signal_one(process, signal.SIGTERM)
 
+    def _exec(self, order: dict[str, Any]) -> None:
+        child = self._children.get(order["executor"])
+        if child is None or child.kill_at is not None:
+            self._exec_hosts.fail(order["exec"], "the executor has ended")
+        else:
+            self._exec_hosts.start(order, child.order, child.cpus or self._shared_cpus, self._shared_cpus)
+
     # --- exits ----------------------------------------------------------------------------------
 
     def _reap(self) -> None:
@@ -275,6 +292,8 @@ class Supervisor:
             child = by_pid.get(pid)
             if child is not None:
                 self._exited(child, os.waitstatus_to_exitcode(status), usage.ru_maxrss * 1024)
+            else:
+                self._exec_hosts.reap(pid, status)
 
     def _exited(self, child: Child, status: int, peak_bytes: int) -> None:
         if child.report_fd is not None:
@@ -291,6 +310,7 @@ class Supervisor:
         """Kill the processes whose time is up, and report the executors without processes."""
         if self._sweep is not None:
             self._sweep_round(*self._sweep)
+        self._exec_hosts.kill_left()
         ending = [child for child in self._children.values() if child.kill_at is not None]
         if not ending:
             if self._closing:
@@ -339,7 +359,7 @@ class Supervisor:
         now = time.monotonic()
         due = [child.kill_at for child in self._children.values() if child.kill_at is not None]
         pauses = [moment - now for moment in due if moment > now]
-        if self._closing or self._sweep is not None or len(pauses) < len(due):
+        if self._closing or self._sweep is not None or self._exec_hosts.is_killing or len(pauses) < len(due):
             pauses.append(self._tick)
             self._tick = min(2 * self._tick, _TICK_MAX_S)
         if any(child.memory_bytes for child in self._children.values()):

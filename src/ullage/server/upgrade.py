@@ -1,0 +1,55 @@
+"""Requests whose connection becomes a stream of bytes both ways: 101 Switching Protocols (RFC 9110, section 7.8)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from ullage.model.error import InvalidRequest
+from ullage.wire.terminal import PROTOCOL
+
+TAKE_OVER = "ullage.take-over"
+"""A key of the ASGI scope: a function that writes the head of a response, and returns the connection as a stream."""
+
+_HEAD = f"HTTP/1.1 101 Switching Protocols\r\nconnection: Upgrade\r\nupgrade: {PROTOCOL}\r\n\r\n".encode()
+
+
+class Stream(NamedTuple):
+    """A connection as a stream of bytes."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+
+def require_upgrade(request: Request) -> None:
+    """Check that a request asks for the stream, and that its connection can become one.
+
+    Raises:
+        InvalidRequest: it does not (`upgrade-needed`).
+
+    """
+    asked = request.headers.get("upgrade", "").lower() == PROTOCOL
+    if not asked or TAKE_OVER not in request.scope:
+        text = f"this route answers with a stream: send `Connection: Upgrade` and `Upgrade: {PROTOCOL}` over HTTP/1.1"
+        raise InvalidRequest(text, code="upgrade-needed", field="upgrade")
+
+
+class Upgraded(Response):
+    """The response of a route whose connection `relay` uses from then on."""
+
+    def __init__(self, relay: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]) -> None:
+        super().__init__(status_code=101)
+        self._relay = relay
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002  # as ASGI calls it
+        """Take the connection over, and use it to its end."""
+        stream: Stream = scope[TAKE_OVER](_HEAD)
+        try:
+            await self._relay(stream.reader, stream.writer)
+        finally:
+            stream.writer.close()

@@ -1,0 +1,76 @@
+"""Programs with clients in the executors of running tasks."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ullage.model.error import Conflict, NotFound
+from ullage.model.task import TaskState
+from ullage.service.engine_port import Engine, ExecOrder, Terminal
+from ullage.service.state import State
+from ullage.service.store_port import Page
+from ullage.service.tasks import Tasks
+
+
+class RunningTask(NamedTuple):
+    """A task that an executor has, with its input and the data that it shares with other tasks."""
+
+    session: str
+    task: int
+    executor: str
+    input: bytes
+    shared: bytes | None
+
+
+class Terminals:
+    """Finds the executors of tasks, and what runs there for clients."""
+
+    def __init__(self, state: State, tasks: Tasks, engine: Engine) -> None:
+        self._state, self._tasks, self._engine = state, tasks, engine
+
+    def running(self, session: str, task: int) -> RunningTask:
+        """Return a task that runs.
+
+        Raises:
+            NotFound: the session or the task does not exist.
+            Conflict: it does not run (`task-not-running`); the message has its state.
+
+        """
+        record = self._state.session(session)
+        found = record.tasks.get(task)
+        if found is None or found.executor is None:
+            raise self._not_running(session, task)
+        shared = record.submissions[found.submission].shared
+        return RunningTask(session, task, found.executor, found.input, shared=shared)
+
+    async def execute(self, order: ExecOrder) -> Terminal:
+        """Start another program in the executor of a task.
+
+        Raises:
+            Conflict: it cannot be started (`exec-failed`, `no-terminals`).
+
+        """
+        return await self._engine.execute(order)
+
+    def of_task(self, session: str, task: int) -> Terminal:
+        """Return the terminal of a running task.
+
+        Raises:
+            NotFound: the session or the task does not exist.
+            Conflict: it does not run (`task-not-running`), or was started without a terminal (`no-terminal`).
+
+        """
+        running = self.running(session, task)
+        terminal = self._engine.terminal(running.executor, task)
+        if terminal is None:
+            fix = "`ullage run --pty` starts a program with one, and `ullage exec -t` another program beside this one"
+            raise Conflict(f"task {task} of {session} has no terminal: {fix}", code="no-terminal", field="task")
+        return terminal
+
+    def _not_running(self, session: str, task: int) -> Conflict | NotFound:
+        for view, state in self._tasks.list(session, Page(task - 1, 1)):
+            if view.task == task:
+                waits = f"it is {state.value}; `ullage why {session}` says why"
+                text = waits if state is TaskState.PENDING else f"it has ended: {state.value}"
+                return Conflict(f"task {task} of {session} does not run: {text}", code="task-not-running", field="task")
+        return NotFound(f"task {task} of session {session} does not exist", field="task")
