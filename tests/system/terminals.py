@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import select
 import signal
 import subprocess
 import sys
+import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 from tests.system.live_server import LiveServer, wait_until
 
@@ -88,3 +91,66 @@ def host_of(program: int) -> int:
 def kill(process: subprocess.Popen[bytes]) -> None:
     process.send_signal(signal.SIGKILL)
     process.wait()
+
+
+class Screen:
+    """A terminal on which one command line runs, as a person has it."""
+
+    def __init__(self, shell: Shell, *words: str, rows: int = 33, columns: int = 99) -> None:
+        self.end, inner = os.openpty()
+        termios.tcsetwinsize(inner, (rows, columns))
+        self.before = termios.tcgetattr(inner)
+        self.shown = b""
+
+        def own() -> None:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+        self.process = subprocess.Popen(
+            shell.argv(*words),
+            env=shell.environment | {"TERM": "dumb"},
+            stdin=inner,
+            stdout=inner,
+            stderr=inner,
+            start_new_session=True,
+            preexec_fn=own,  # noqa: PLW1509  # it is one system call
+        )
+        self._inner = inner
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self.end)
+        os.close(self._inner)
+
+    def type(self, keys: bytes) -> None:
+        os.write(self.end, keys)
+
+    def until(self, text: bytes) -> bytes:
+        """Return what is shown from now on up to a text."""
+        while text not in self.shown:
+            ready, _, _ = select.select([self.end], [], [], 60)
+            assert ready, f"{text!r} is not shown: {self.shown!r}"
+            self.shown += os.read(self.end, 65536)
+        found, _, self.shown = self.shown.partition(text)
+        return found + text
+
+    def resize(self, rows: int, columns: int) -> None:
+        termios.tcsetwinsize(self.end, (rows, columns))
+
+    def close(self) -> int:
+        """Wait for the command line, and read what it shows. Return its exit code."""
+        while self.process.poll() is None:
+            ready, _, _ = select.select([self.end], [], [], 0.02)
+            if ready:
+                self.shown += os.read(self.end, 65536)
+        while select.select([self.end], [], [], 0)[0]:
+            self.shown += os.read(self.end, 65536)
+        return self.process.returncode
+
+    @property
+    def is_as_before(self) -> bool:
+        """Whether the terminal has the modes that it had before the command line."""
+        return termios.tcgetattr(self._inner) == self.before

@@ -11,11 +11,11 @@
 | 75 | the current state refuses it, or the disk of the server is full; try again later (EX_TEMPFAIL) |
 | 78 | no node can ever hold the request (EX_CONFIG) |
 | 124 | the program of `ullage run` reached its time limit (`-t`), as with timeout(1) |
-| 125 | the program did not finish: its executors were lost too often |
-| 126, 127 | the program of `ullage run` cannot be run, is not found |
+| 125 | the program did not finish: its executors were lost too often; that of `ullage exec` ended with its executor |
+| 126, 127 | the program of `ullage run` or `ullage exec` cannot be run, is not found |
 | 128+n | signal n ended the program or `ullage` itself: 130 after Ctrl-C, 141 for a closed output pipe |
 
-Any other code of `ullage run` and `ullage logs -f` is that of the program. `ullage plan` and
+Any other code of `ullage run`, `ullage exec` and `ullage logs -f` is that of the program. `ullage plan` and
 `ullage adjust --dry-run` change nothing: they end with 0 if it would be done, and with 1 if not.
 """
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _EPILOG = "`ullage VERB --help` shows the options of a verb and an example. Exit codes: 0 done, 1 no (`plan`), \
 2 wrong request, 69 no server, 70 a fault in Ullage, 74 the output cannot be written, 75 try again later, \
-78 can never be placed; `run` passes the program's own."
+78 can never be placed; `run` and `exec` pass the program's own."
 
 
 _REVERSIBLE = "--sort"
