@@ -291,11 +291,30 @@ def test_input_is_sent_whole_if_asked_for(fake, standard_input, kind):
     assert msgspec.msgpack.decode(only_session(fake).tasks[0].input, type=Command).stdin == b"\xff\x00 given\n"
 
 
-def test_input_that_is_too_large_is_refused(capsys, fake, standard_input, monkeypatch):
+@pytest.mark.parametrize("words", [["submit"], ["run", "--array=1-2"]])
+def test_input_that_is_too_large_to_be_stored_is_refused_where_it_cannot_be_streamed(
+    capsys, fake, standard_input, monkeypatch, words
+):
     monkeypatch.setattr("ullage.cli.standard_input.MOST_BYTES", 4)
     standard_input("file", b"12345")
-    assert main(["run", "--stdin", "--", "cat"]) == 2
-    assert "more than 4" in capsys.readouterr().err
+    assert main([*words, "--stdin", "--", "cat"]) == 2
+    err = capsys.readouterr().err
+    assert "more than 4" in err
+    assert "`ullage run` without --array streams it" in err
+    assert fake.seen == []
+
+
+def test_a_terminal_is_refused_with_another_input_with_an_array_and_without_a_terminal_here(
+    capsys, fake, standard_input
+):
+    standard_input("/dev/null")
+    for words, text in (
+        (["--stdin"], "--pty: '--stdin' is not valid"),
+        (["--array=1-2"], "--pty: '--array' is not valid"),
+        ([], "a terminal is passed on, and the standard input is none"),
+    ):
+        assert main(["run", "--pty", *words, "--", "sh"]) == 2
+        assert text in capsys.readouterr().err
     assert fake.seen == []
 
 

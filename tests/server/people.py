@@ -128,6 +128,7 @@ VERBS: dict[str, list[tuple[str, tuple[int, str]]]] = {
     "run": [("run -q nowhere -- true", (USER, ""))],
     "submit": [("submit -q nowhere -- true", (USER, ""))],
     "logs": [("logs work", (USER, OWN))],
+    "attach": [("attach work", HERE)],  # no terminal is here where tests run; the matrix of routes has it
     "exec": [("exec work -- true", (USER, OWN))],
     "queue": [("queue", (VIEWER, "")), ("queue --start", (VIEWER, ""))],
     "sessions": [("sessions", (VIEWER, ""))],

@@ -50,6 +50,10 @@ class Shell:
         wait_until(lambda: self.state(session) == "running", f"{session} runs")
         return session
 
+    def knows(self, session: str) -> bool:
+        with self.server.client() as client:
+            return client.get(f"/v1/sessions/{session}/tasks/1").is_success
+
     def state(self, session: str, task: int = 1) -> str:
         with self.server.client() as client:
             return str(client.get(f"/v1/sessions/{session}/tasks/{task}").json()["state"])

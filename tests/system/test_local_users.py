@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.system.live_server import LiveServer, wait_until
@@ -148,6 +150,37 @@ def test_work_opens_the_card_that_it_holds_and_no_other_one(service: Service) ->
     assert (code, len(out.split())) == (0, 1), err
     code, out, err = service.ullage("bob", "run", "-r", "gpu=2,cpu=0.1", "--", "sh", "-c", look)
     assert (code, out.split()) == (0, ["0", "1"]), err
+
+
+def test_a_program_beside_a_task_runs_as_the_owner_of_the_task_whoever_asks(service: Service) -> None:
+    account = service.users.account("ann")
+    session = service.ran("ann", "submit", "-r", "cpu=0.1", "--", "sleep", "4712").split()[0]
+    wait_until(lambda: "running" in service.ullage("ann", "tasks", session)[1], "it runs")
+    show = 'echo "$(id -u) $(id -g) $(id -G) $HOME $(umask)"; pwd'
+    for who in ("ann", "olga"):  # olga is an operator
+        shown = service.ran(who, "exec", session, "--", "sh", "-c", show).split()
+        groups = map(str, sorted(os.getgrouplist(account.pw_name, account.pw_gid)))
+        ids = [str(account.pw_uid), str(account.pw_gid)]
+        assert (shown[:2], sorted(shown[2:-3], key=int)) == (ids, sorted(groups, key=int))
+        assert shown[-3:] == [account.pw_dir, "0022", account.pw_dir]
+    for who, text in (("bob", "belongs to"), ("vera", "needs the role user")):
+        code, _, err = service.ullage(who, "exec", session, "--", "true")
+        assert code == 2
+        assert text in err
+    service.ran("ann", "cancel", session)
+
+
+def test_nobody_but_root_runs_a_program_beside_work_of_root(service: Service) -> None:
+    with service.server.client() as root:
+        body = {"application": "command", "id": "of-root", "owner": "root", "resreq": "cpu=0.1"}
+        root.post("/v1/sessions", json=body).raise_for_status()
+        program = base64.b64encode(msgspec.msgpack.encode({"argv": ["sleep", "4713"]})).decode()
+        root.post("/v1/sessions/of-root/tasks", json={"inputs": [program], "key": "k"}).raise_for_status()
+        wait_until(lambda: root.get("/v1/sessions/of-root/tasks/1").json()["state"] == "running", "it runs")
+        code, _, err = service.ullage("olga", "exec", "of-root", "--", "id")
+        assert code == 2
+        assert "only an administrator may have work that runs as root" in err
+        root.post("/v1/sessions/of-root/cancel").raise_for_status()
 
 
 def test_cancelling_ends_all_that_the_work_of_a_user_has_started(service: Service) -> None:

@@ -12,9 +12,9 @@ from typing import Literal, NamedTuple
 from ullage.cli import program
 from ullage.cli.exits import caution
 from ullage.cli.job_file import OptionParser, with_job_file
-from ullage.cli.standard_input import read_input
+from ullage.cli.standard_input import StandardInput, read_input
 from ullage.cli.times import parse_begin, show_time
-from ullage.client.spec import SessionOptions
+from ullage.client.spec import SessionOptions, working_directory
 from ullage.model.array import Array, parse_request
 from ullage.model.dependency import parse_dependencies
 from ullage.model.duration import FORMS, parse_duration
@@ -46,12 +46,27 @@ class JobRequest(NamedTuple):
 
     argv: list[str]
     environment: dict[str, str]
-    standard_input: bytes | None
+    standard_input: StandardInput | None
     name: str | None
     options: SessionOptions
     array: Array | None
     wait: bool
     notify_command: str | None = None
+    tty: bool = False
+
+    @property
+    def program(self) -> program.Program:
+        """What the executor runs. An input that was not read to its end is streamed."""
+        given = self.standard_input
+        stored = given.data if given is not None and given.is_all else None
+        return program.Program(
+            argv=self.argv,
+            cwd=working_directory(),
+            env=self.environment,
+            stdin=stored,
+            tty=self.tty,
+            streamed=given is not None and not given.is_all,
+        )
 
 
 def add_job(parser: argparse.ArgumentParser) -> None:
@@ -114,7 +129,11 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         "-e", "--env", action="append", default=[], metavar="NAME[=VALUE]", help="pass a variable on; may be repeated"
     )
     parser.add_argument("--export-all", action="store_true", help="pass the whole environment on")
-    parser.add_argument("--stdin", action="store_true", help="send the standard input, read to its end (up to 16Mi)")
+    parser.add_argument(
+        "--stdin",
+        action="store_true",
+        help="send the standard input; of more than 16Mi `run` streams the rest",
+    )
     parser.add_argument("--wait", action="store_true", help="wait also if no node can hold it today")
 
 
@@ -158,6 +177,7 @@ def job_of(arguments: argparse.Namespace) -> JobRequest:
         array=array,
         wait=arguments.wait,
         notify_command=arguments.notify_command,
+        tty=getattr(arguments, "pty", False),
     )
 
 

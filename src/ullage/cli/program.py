@@ -27,12 +27,14 @@ TASK = 1
 
 
 class Program(msgspec.Struct, frozen=True):
-    """The input of a `command` task."""
+    """The input of a `command` task; see `worker/command.py`."""
 
     argv: list[str]
     cwd: str
     env: dict[str, str]
     stdin: bytes | None = None
+    tty: bool = False
+    streamed: bool = False
 
 
 def choose_environment(own: Mapping[str, str], entries: Sequence[str], *, everything: bool) -> dict[str, str]:
@@ -74,14 +76,11 @@ def create(api: Api, name: str | None, options: SessionOptions, array: Array | N
 def submit(
     api: Api,
     session: str,
-    argv: list[str],
-    environment: dict[str, str],
+    program: Program,
     *,
-    standard_input: bytes | None,
     array: Array | None = None,
 ) -> None:
     """Submit the program: one task, or one for each index of an array, which share the program."""
-    program = Program(argv=argv, cwd=working_directory(), env=environment, stdin=standard_input)
     encoded, key = msgspec.msgpack.encode(program), uuid.uuid4().hex
     if array is None:
         api.submit(session, SubmitTasks(inputs=[encoded], key=key))
@@ -107,10 +106,5 @@ def notify(api: Api, session: str, command: str, options: SessionOptions, enviro
         if refusal.code == "dependency-failed":  # it has succeeded already, and only a failure is notified of
             return
         raise
-    submit(
-        api,
-        notifier,
-        ["sh", "-c", command],
-        {**environment, "ULLAGE_NOTIFY_SESSION": session},
-        standard_input=None,
-    )
+    own_environment = {**environment, "ULLAGE_NOTIFY_SESSION": session}
+    submit(api, notifier, Program(argv=["sh", "-c", command], cwd=working_directory(), env=own_environment))

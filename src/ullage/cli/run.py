@@ -6,11 +6,13 @@ import argparse
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 from ullage.cli import program
 from ullage.cli.array import follow_array
+from ullage.cli.execute import require_terminal
 from ullage.cli.exits import Exit, caution, complain
+from ullage.cli.interactive import attached_once_it_runs, code_of_task, send_standard_input, talk
 from ullage.cli.interrupts import Interrupts
 from ullage.cli.job import JobRequest, add_job, job_of
 from ullage.cli.logs import exit_code, print_log
@@ -19,9 +21,10 @@ from ullage.client.api import Api
 from ullage.client.local import reach
 from ullage.client.log import TaskLog
 from ullage.client.placeable import refuse_unplaceable
+from ullage.client.terminal import DETACH_KEYS
 from ullage.client.transport import NotConnected
 from ullage.model.array import Array
-from ullage.model.error import InvalidRequest, NotFound, UllageError
+from ullage.model.error import InvalidRequest, NotFound, UllageError, invalid
 from ullage.model.rejection import Code
 from ullage.model.task import TaskState
 from ullage.wire.explanation import Explanation
@@ -37,6 +40,12 @@ CANCEL_S = 5.0
 
 
 def configure_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--pty",
+        action="store_true",
+        help="with a terminal, such as for a shell: keys and its size are passed on; "
+        f"{DETACH_KEYS} at the beginning of a line leaves it, and `ullage attach` returns",
+    )
     add_job(parser)
     parser.set_defaults(act=_run)
 
@@ -59,13 +68,22 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _run_to_its_end(arguments: argparse.Namespace, interrupts: Interrupts) -> int:
     job = job_of(arguments)
+    if job.tty:
+        _check_interactive(job)
+    elif job.array is not None and job.standard_input is not None:
+        job.standard_input.require_all()
     api, cancellation = _begin(job)
+    if job.tty:
+        return _run_on_terminal(api, cancellation, interrupts)
     if job.array is not None:
         return _run_array(api, cancellation, interrupts, job.array)
     session = cancellation.session
     log = TaskLog(api, session, program.TASK, follow=True, on_note=complain)
     interrupts.cancel = lambda: _cancel(cancellation, log)
     with _watching(api, cancellation):
+        if job.standard_input is not None and not job.standard_input.is_all:
+            sent = (api, session, job.standard_input.data, cancellation.run)
+            threading.Thread(target=send_standard_input, args=sent, daemon=True).start()
         print_log(log)
     assert log.ended is not None
     if interrupts.code is not None:
@@ -75,6 +93,33 @@ def _run_to_its_end(arguments: argparse.Namespace, interrupts: Interrupts) -> in
     if job.standard_input is None and has_input():
         caution(["the standard input was not sent to the program; --stdin sends it"])
     return exit_code(log.ended)
+
+
+def _check_interactive(job: JobRequest) -> None:
+    """Check that a job can have the terminal of this process.
+
+    Raises:
+        InvalidRequest: there is none, or an array or the standard input is given, too.
+
+    """
+    if job.array is not None or job.standard_input is not None:
+        other = "--stdin" if job.array is None else "--array"
+        raise invalid("--pty", other, "a terminal is for one program, and is its input; leave one of the two out")
+    require_terminal()
+
+
+def _run_on_terminal(api: Api, cancellation: _Cancellation, interrupts: Interrupts) -> int:
+    session = cancellation.session
+    interrupts.cancel = cancellation.run
+    with ExitStack() as context:
+        with _watching(api, cancellation):
+            stream = attached_once_it_runs(api, session, context)
+        interrupts.cancel = None  # from here on a client that is lost may return
+        ended = None if stream is None else talk(stream, session)
+    if ended is not None and ended.reason:
+        cancellation.run()  # it would run again, without a client
+    code = code_of_task(api, session, program.TASK, ended)
+    return code if interrupts.code is None else interrupts.code
 
 
 def _run_array(api: Api, cancellation: _Cancellation, interrupts: Interrupts, array: Array) -> int:
@@ -142,7 +187,10 @@ def _cancel(cancellation: _Cancellation, log: TaskLog) -> None:
 
 
 def _submit(arguments: argparse.Namespace) -> int:
-    _, cancellation = _begin(job_of(arguments))
+    job = job_of(arguments)
+    if job.standard_input is not None:
+        job.standard_input.require_all()
+    _, cancellation = _begin(job)
     print(cancellation.session)
     return 0
 
@@ -158,7 +206,7 @@ def _begin(job: JobRequest) -> tuple[Api, _Cancellation]:
     session, warnings = program.create(api, job.name, job.options, job.array)
     cancellation = _Cancellation(api, session)
     try:
-        program.submit(api, session, job.argv, job.environment, standard_input=job.standard_input, array=job.array)
+        program.submit(api, session, job.program, array=job.array)
         if not job.wait:
             refuse_unplaceable(api, api.session(session))
         if job.notify_command is not None:

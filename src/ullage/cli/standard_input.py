@@ -8,21 +8,44 @@ import select
 import stat
 import struct
 import termios
+from typing import NamedTuple
 
 from ullage.model.error import InvalidRequest
 from ullage.model.quantity import format_bytes
 
 MOST_BYTES = 16 << 20
-"""The most bytes of standard input: the store and the memory of the executor hold them."""
+"""The most bytes of standard input that the store and the memory of the executor hold. More of it is streamed."""
 
 _CHUNK = 1 << 20
 
 
-def read_input(*, send: bool) -> bytes | None:
-    """Return the whole standard input with `send`; None without.
+class StandardInput(NamedTuple):
+    """What was read of the standard input; the rest, if it is not all, can be streamed."""
+
+    data: bytes
+    is_all: bool
+
+    def require_all(self) -> None:
+        """Check that nothing is left to be streamed.
+
+        Raises:
+            InvalidRequest: something is (`stdin-too-large`).
+
+        """
+        if not self.is_all:
+            raise InvalidRequest(
+                f"the standard input has more than {format_bytes(MOST_BYTES)}: write it to a file that the program "
+                "reads; `ullage run` without --array streams it",
+                code="stdin-too-large",
+                field="stdin",
+            )
+
+
+def read_input(*, send: bool) -> StandardInput | None:
+    """Return the standard input with `send`, up to a little more than `MOST_BYTES`; None without.
 
     Raises:
-        InvalidRequest: there is too much input to send, or input that would not be sent.
+        InvalidRequest: there is input that would not be sent.
 
     """
     if send:
@@ -54,18 +77,13 @@ def has_input(descriptor: int = 0) -> bool:
     return waiting > 0
 
 
-def _read_all(descriptor: int = 0) -> bytes:
+def _read_all(descriptor: int = 0) -> StandardInput:
     data = bytearray()
     while chunk := _read(descriptor):
         data += chunk
         if len(data) > MOST_BYTES:
-            raise InvalidRequest(
-                f"the standard input has more than {format_bytes(MOST_BYTES)}: "
-                "write it to a file that the program reads",
-                code="stdin-too-large",
-                field="stdin",
-            )
-    return bytes(data)
+            return StandardInput(bytes(data), is_all=False)
+    return StandardInput(bytes(data), is_all=True)
 
 
 def _read(descriptor: int) -> bytes:

@@ -20,6 +20,7 @@ GROUPS = {
         "submit": Verb("run", "run a program without waiting", "ullage submit -r gpu=1 -- python train.py"),
         "logs": Verb("logs", "what the tasks of a session print", "ullage logs -f --since 10m command-7"),
         "exec": Verb("execute", "run a program beside a running task", "ullage exec -t command-7 -- bash"),
+        "attach": Verb("interactive", "return to a program of `run --pty`", "ullage attach command-7"),
         "queue": Verb("sessions", "waiting and running sessions", "ullage queue --me"),
         "sessions": Verb("sessions", "all sessions, closed ones too", "ullage sessions --state closed -o wide"),
         "tasks": Verb("sessions", "the tasks of a session", "ullage tasks command-7"),

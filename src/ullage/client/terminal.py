@@ -10,7 +10,7 @@ import ssl
 import termios
 import tty
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import BinaryIO, NamedTuple
@@ -24,6 +24,7 @@ from ullage.wire.terminal import CHUNK, CODE, PROTOCOL, SIZE, Frame, FrameKind, 
 
 _MOST_WAITING = 256 * 1024
 _NO_SIZE = SIZE.pack(0, 0)
+_ENDS = (FrameKind.EXIT, FrameKind.END, FrameKind.TAKEN)
 _WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals that a program without a terminal gets. One with a terminal gets them as keys."""
@@ -33,13 +34,18 @@ DETACH_KEYS = "~."
 
 
 class ProgramEnd(NamedTuple):
-    """The end of a connection: the exit code of the program, or why it has none; neither if this client detached."""
+    """The end of a connection: the exit code of the program, or why it has none.
+
+    The program goes on if neither is there: this client has detached, or another one has attached.
+    """
 
     code: int | None
     reason: str = ""
+    was_taken: bool = False
 
 
 DETACHED = ProgramEnd(None)
+TAKEN = ProgramEnd(None, was_taken=True)
 
 
 class DetachKeys:
@@ -88,6 +94,36 @@ def open_exec(api: Api, session: str, task: int, program: ExecBody) -> Iterator[
     with api.transport.open_upgraded(path_of("sessions", session, "tasks", task, "exec"), PROTOCOL) as stream:
         stream.sendall(order)
         yield stream
+
+
+def open_attached(api: Api, session: str, task: int) -> AbstractContextManager[socket.socket]:
+    """Return the stream of a running task that was started for a client."""
+    return api.transport.open_upgraded(path_of("sessions", session, "tasks", task, "attach"), PROTOCOL)
+
+
+def send_input(stream: socket.socket, before: bytes, descriptor: int = 0) -> str:
+    """Send bytes, and what can be read from a descriptor, to the input of a program. Return why it was not all sent.
+
+    It returns when the program has ended.
+    """
+    stream.settimeout(None)
+    reader, frames = TerminalReader(), list[Frame]()
+    try:
+        stream.sendall(encode(FrameKind.RESIZE, _NO_SIZE))
+        for begin in range(0, len(before), CHUNK):
+            stream.sendall(encode(FrameKind.STDIN, before[begin : begin + CHUNK]))
+        while data := os.read(descriptor, CHUNK):
+            stream.sendall(encode(FrameKind.STDIN, data))
+        stream.sendall(encode(FrameKind.EOF))
+    except OSError as error:  # the program may have ended without reading it all
+        reason = error.strerror or str(error)
+    else:
+        reason = "the connection to the server was lost"
+    with suppress(OSError):
+        while data := stream.recv(CHUNK):
+            frames += reader.feed(data)
+    ends = {frame.kind: frame.data.decode(errors="replace") for frame in frames if frame.kind in _ENDS}
+    return "" if ends.keys() & {FrameKind.EXIT, FrameKind.TAKEN} else ends.get(FrameKind.END, reason)
 
 
 def connect(stream: socket.socket, ends: Ends, *, leaves: bool = False) -> ProgramEnd:
@@ -170,16 +206,16 @@ class _Connection:
             self._reads_input = False
             self._to_server += encode(FrameKind.EOF)
             return
+        leaves = False
         if self._ends.terminal:
             data, leaves = self._ends.keys.feed(data)
-            if leaves:
-                self._leave()
-                return
         if data:
             self._to_server += encode(FrameKind.STDIN, data)
+        if leaves:
+            self._leave()
 
     def _leave(self) -> None:
-        """Detach. The little that the user has typed before is sent first."""
+        """Detach. What the user has typed before is sent first."""
         if self._leaves:
             self._to_server += encode(FrameKind.DETACH)
         self._stream.setblocking(True)
@@ -222,6 +258,8 @@ class _Connection:
             case FrameKind.EXIT:
                 (code,) = CODE.unpack(frame.data)
                 self._ended = ProgramEnd(code)
+            case FrameKind.TAKEN:
+                self._ended = TAKEN
             case FrameKind.END:
                 self._ended = ProgramEnd(None, frame.data.decode(errors="replace"))
 
@@ -249,7 +287,7 @@ def _woken() -> Iterator[int]:
 def _raw(terminal: int) -> Iterator[None]:
     """Let the program get each key at once."""
     before = termios.tcgetattr(terminal)
-    tty.setraw(terminal)
+    tty.setraw(terminal, termios.TCSADRAIN)  # what was typed before counts
     try:
         yield
     finally:

@@ -49,6 +49,15 @@ _MOST_WAITING = 256 * 1024
 _MOST_LEFT = 64
 """The most chunks that are read after the end of the program: more than its terminal and its pipes hold."""
 
+_PASSED_ON = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGALRM,
+)
 _SIGNALLED = 128
 _ABANDONED = 1
 _PR_SET_PDEATHSIG = 1
@@ -98,7 +107,7 @@ class _Host:
         self._order = order
         self._to_client = bytearray()
         self._to_program = bytearray()
-        self._is_attached = True
+        self._is_attached, self._is_lost = True, False
         self._input_ends = False
         self._program: subprocess.Popen[bytes] | None = None
         self._terminal: int | None = None
@@ -111,8 +120,9 @@ class _Host:
         self._wake, self._wake_end = os.pipe()
         os.set_blocking(self._wake_end, False)
         signal.set_wakeup_fd(self._wake_end, warn_on_full_buffer=False)
-        signal.signal(signal.SIGTERM, self._on_terminate)
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in _PASSED_ON:
+            signal.signal(number, self._on_signal)
         self._arrived = arrived
 
     def run(self) -> int:
@@ -197,9 +207,11 @@ class _Host:
                 (number,) = CODE.unpack(frame.data)
                 self._signal(number)
             case FrameKind.ATTACHED | FrameKind.DETACH:
-                self._is_attached, self._hang_up_at = frame.kind is FrameKind.ATTACHED, None
+                self._is_attached, self._is_lost = frame.kind is FrameKind.ATTACHED, False
+                self._hang_up_at = None
             case FrameKind.LOST:
-                self._is_attached, self._hang_up_at = False, time.monotonic() + self._order.grace_s
+                self._is_attached, self._is_lost = False, True
+                self._hang_up_at = time.monotonic() + self._order.grace_s
 
     def _send(self, kind: FrameKind, data: bytes) -> None:
         if self._connection is not None:
@@ -352,10 +364,12 @@ class _Host:
 
     # --- the end ---
 
-    def _on_terminate(self, *_: object) -> None:
-        """Pass SIGTERM on: the executor ends, or the task is cancelled."""
-        self._signal(signal.SIGTERM)
-        self._hang_up_at = time.monotonic() + (_TERM_TO_HUP_S if self._program is not None else 0.0)
+    def _on_signal(self, number: int, _frame: object) -> None:
+        """Pass a signal on to the program itself. After SIGTERM the task ends, which a shell learns by SIGHUP."""
+        if self._program is not None:
+            self._program.send_signal(number)
+        if number == signal.SIGTERM:
+            self._hang_up_at = time.monotonic() + (_TERM_TO_HUP_S if self._program is not None else 0.0)
 
     def _timeout_ms(self) -> float | None:
         due = [at for at in (self._hang_up_at, self._kill_at) if at is not None]
@@ -376,6 +390,8 @@ class _Host:
             self._say(b"ullage: no client came, so the program was not started\n")
             self._code = _ABANDONED
             return
+        if self._order.logged and self._is_lost:
+            _write_all(2, b"ullage: its client is gone, so it gets SIGHUP\n")
         self._signal(signal.SIGHUP)
         self._signal(signal.SIGCONT)
         self._kill_at = now + _KILL_S
@@ -397,7 +413,9 @@ def _write_all(descriptor: int, data: bytes) -> None:
         data = data[os.write(descriptor, data) :]
 
 
-def order_of(argv: Sequence[str], env: dict[str, str], cwd: str | None, *, tty: bool, logged: bool) -> bytes:
+def order_of(
+    argv: Sequence[str], env: dict[str, str], cwd: str | None, *, tty: bool, logged: bool, grace_s: float = 0.0
+) -> bytes:
     """Return an order as bytes."""
-    order = HostOrder(list(argv), env, cwd, tty, logged=logged)
+    order = HostOrder(list(argv), env, cwd, tty, logged=logged, grace_s=grace_s)
     return json.dumps(order._asdict()).encode()

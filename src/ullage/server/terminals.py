@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from ullage.model.application import COMMAND
 from ullage.model.environment import check_environment
-from ullage.model.error import InvalidRequest, UllageError, invalid
+from ullage.model.error import Conflict, InvalidRequest, UllageError, invalid
 from ullage.model.identity import Role
 from ullage.server.access import Authorizer, Whose, needs
 from ullage.server.parameters import session_of, task_of
@@ -25,6 +25,10 @@ from ullage.wire.terminal_stream import read_frame, write_end
 from ullage.worker.command import Command, command_of
 from ullage.worker.service import Task
 
+_HOST_S = 30.0
+"""Seconds within which the host of a running task connects."""
+
+_POLL_S = 0.05
 _ORDER_S = 10.0
 """Seconds within which a client names its program."""
 
@@ -67,9 +71,17 @@ class TerminalApi:
 
         The connection becomes a stream of frames (`Upgrade: ullage-terminal`).
         """
-        session = session_of(request)
-        terminal = self._service.terminals.of_task(session, task_of(request))
+        session, task = session_of(request), task_of(request)
+        command = self._command_of(self._service.terminals.running(session, task))
         self._check_account(request, session)
+        ends_at = asyncio.get_running_loop().time() + _HOST_S
+        while (terminal := self._service.terminals.of_task(session, task)) is None:
+            if command is None or not command.is_hosted or asyncio.get_running_loop().time() > ends_at:
+                fix = (
+                    "`ullage run --pty` starts a program with one, and `ullage exec -t` another program beside this one"
+                )
+                raise Conflict(f"task {task} of {session} has no terminal: {fix}", code="no-terminal", field="task")
+            await self._service.news.wait(session, _POLL_S)  # its host is about to connect
         require_upgrade(request)
         return Upgraded(terminal.relay)
 

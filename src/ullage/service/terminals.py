@@ -52,20 +52,15 @@ class Terminals:
         """
         return await self._engine.execute(order)
 
-    def of_task(self, session: str, task: int) -> Terminal:
-        """Return the terminal of a running task.
+    def of_task(self, session: str, task: int) -> Terminal | None:
+        """Return the terminal of a running task; None if it has none, or none yet.
 
         Raises:
             NotFound: the session or the task does not exist.
-            Conflict: it does not run (`task-not-running`), or was started without a terminal (`no-terminal`).
+            Conflict: it does not run (`task-not-running`).
 
         """
-        running = self.running(session, task)
-        terminal = self._engine.terminal(running.executor, task)
-        if terminal is None:
-            fix = "`ullage run --pty` starts a program with one, and `ullage exec -t` another program beside this one"
-            raise Conflict(f"task {task} of {session} has no terminal: {fix}", code="no-terminal", field="task")
-        return terminal
+        return self._engine.terminal(self.running(session, task).executor, task)
 
     def _not_running(self, session: str, task: int) -> Conflict | NotFound:
         for view, state in self._tasks.list(session, Page(task - 1, 1)):

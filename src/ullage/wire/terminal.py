@@ -48,7 +48,9 @@ class FrameKind(IntEnum):
     STDERR = 35
     EXIT = 36
     END = 49
-    """The program did not end by itself, or this client is no longer its client: why, as text."""
+    """The program did not start, or did not end by itself: why, as text."""
+    TAKEN = 50
+    """Another client has attached to the program."""
 
 
 _KINDS = frozenset(FrameKind)

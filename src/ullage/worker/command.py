@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Self
@@ -23,6 +24,7 @@ import msgspec
 
 from ullage.host.program_start import NOT_EXECUTABLE, program_environment, start_failure
 from ullage.worker.context import Context
+from ullage.worker.hosted import start_host
 from ullage.worker.log_directory import log_directory
 from ullage.worker.output import Output
 from ullage.worker.service import Task, TaskFailed
@@ -33,13 +35,21 @@ _SIGNALLED = 128
 class Command(msgspec.Struct, frozen=True):
     """The program to run. `cwd` None is the executor's directory; `env` is added to the executor's environment.
 
-    `env` cannot change the variables of the grant.
+    `env` cannot change the variables of the grant. With `tty` the program has a terminal, and with `streamed` an input,
+    for which a client attaches to the task; it starts with the first one.
     """
 
     argv: list[str]
     cwd: str | None = None
     env: dict[str, str] = {}
     stdin: bytes | None = None
+    tty: bool = False
+    streamed: bool = False
+
+    @property
+    def is_hosted(self) -> bool:
+        """Whether its input comes from a client."""
+        return self.tty or self.streamed
 
 
 class Element(msgspec.Struct, frozen=True):
@@ -113,7 +123,9 @@ class CommandService:
             self._signalled_through(printed, forwarding),
         ):
             started = time.monotonic()
-            child = forwarding.start_to(_start(command, names, stdin, *printed.writers))
+            start = partial(_start_hosted, task=task.id) if command.is_hosted else partial(_start, stdin=stdin)
+            out, err = printed.writers
+            child = forwarding.start_to(start(command, names, out=out, err=err))
             printed.close_writers()
             printed.copy_until_exit(child.pid)
             ended = _wait(child, started)
@@ -137,7 +149,19 @@ def command_of(data: bytes, shared: bytes | None) -> Command:
     return msgspec.structs.replace(command, env=command.env | element.env)
 
 
-def _start(command: Command, names: Mapping[str, str], stdin: int, out: int, err: int) -> subprocess.Popen[bytes]:
+def _start_hosted(
+    command: Command, names: Mapping[str, str], task: int, *, out: int, err: int
+) -> subprocess.Popen[bytes]:
+    if not command.argv:
+        raise TaskFailed("no program to run: argv is empty", code=NOT_EXECUTABLE)
+    try:
+        return start_host(command, task, program_environment(os.environ, command.env, names), out=out, err=err)
+    except (OSError, KeyError) as error:
+        reason = "its engine has none" if isinstance(error, KeyError) else error.strerror
+        raise TaskFailed(f"the program has no client: {reason}", code=NOT_EXECUTABLE) from None
+
+
+def _start(command: Command, names: Mapping[str, str], stdin: int, *, out: int, err: int) -> subprocess.Popen[bytes]:
     if not command.argv:
         raise TaskFailed("no program to run: argv is empty", code=NOT_EXECUTABLE)
     env = program_environment(os.environ, command.env, names)

@@ -45,7 +45,7 @@ class HostedTerminal:
         """Connect a client with the program until one of them ends. An earlier client is taken off."""
         first = await _read_client(reader)
         if self._client is not None:
-            _take_off(self._client, "another client has attached to it")
+            _take_off(self._client)
         self._client = writer
         if first is None:
             self._leave(writer)
@@ -213,8 +213,8 @@ async def _read_client(reader: asyncio.StreamReader) -> Frame | None:
     return frame if frame is not None and frame.kind in OF_CLIENTS else None
 
 
-def _take_off(client: asyncio.StreamWriter, reason: str) -> None:
+def _take_off(client: asyncio.StreamWriter) -> None:
     """Close the connection of a client, which may not read any more."""
-    client.write(encode(FrameKind.END, reason.encode()))
+    client.write(encode(FrameKind.TAKEN))
     client.close()
     asyncio.get_running_loop().call_later(_LAST_S, client.transport.abort)
