@@ -311,7 +311,7 @@ def test_a_terminal_is_refused_with_another_input_with_an_array_and_without_a_te
     for words, text in (
         (["--stdin"], "--pty: '--stdin' is not valid"),
         (["--array=1-2"], "--pty: '--array' is not valid"),
-        ([], "a terminal is passed on, and the standard input is none"),
+        ([], "here it is none: run this verb in a terminal"),
     ):
         assert main(["run", "--pty", *words, "--", "sh"]) == 2
         assert text in capsys.readouterr().err

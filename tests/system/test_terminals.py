@@ -81,7 +81,7 @@ def test_a_terminal_that_closes_hangs_the_program_up(shell: Shell, task: str, wo
 def test_a_terminal_is_refused_where_the_input_is_none(shell: Shell, task: str) -> None:
     done = shell.run("exec", "-t", task, "--", "sh")
     assert done.returncode == 2
-    assert b"a terminal is passed on, and the standard input is none" in done.stderr
+    assert b"here it is none: run this verb in a terminal" in done.stderr
 
 
 def test_large_output_arrives_whole_on_a_terminal(shell: Shell, task: str) -> None:

@@ -85,7 +85,8 @@ def require_terminal() -> None:
 
     """
     if not os.isatty(0):
-        text = "a terminal is passed on, and the standard input is none: leave the option out to send a pipe or a file"
+        where = "the terminal of the standard input is passed on, and here it is none: run this verb in a terminal"
+        text = f"{where}; without -t or --pty a pipe or a file is passed on"
         raise InvalidRequest(text, code="no-terminal-here", field="tty")
 
 

@@ -39,8 +39,8 @@ def configure_attach(parser: argparse.ArgumentParser) -> None:
 
 
 def _attach(arguments: argparse.Namespace) -> int:
-    require_terminal()
     api = reach(start=False)
+    require_terminal()
     session, task = one_task(api, arguments.target)
     with open_attached(api, session, task) as stream:
         ended = talk(stream, session)

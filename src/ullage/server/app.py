@@ -72,6 +72,10 @@ def describe_api(version: str) -> dict[str, Any]:
     return openapi(endpoints_of(*FRONTS), version)
 
 
+async def _alive(_: Request) -> Response:
+    return PlainTextResponse("ok")
+
+
 def make_app(
     service: UllageService,
     server: ServerBody,
@@ -117,15 +121,12 @@ def make_app(
         document = await written(lambda: msgspec.json.encode(describe_api(server.version)))
         return Response(document, media_type="application/json")
 
-    async def alive(_: Request) -> Response:
-        return PlainTextResponse("ok")
-
     routes = [
         *(endpoint.route(front, authorizer.check) for endpoint, front in endpoints),
         Route("/metrics", scrape),
         Route("/v1/openapi.json", describe),
-        Route("/healthz", alive),
-        Route("/readyz", alive),
+        Route("/healthz", _alive),
+        Route("/readyz", _alive),
         *pages,
     ]
     require_declared(route.path for route in routes[len(endpoints) :] if isinstance(route, Route))
