@@ -23,7 +23,6 @@ from ullage.wire.session import ExecBody
 from ullage.wire.terminal import BrokenStreamError, FrameKind
 from ullage.wire.terminal_stream import read_frame, write_end
 from ullage.worker.command import Command, command_of
-from ullage.worker.service import Task
 
 _HOST_S = 30.0
 """Seconds within which the host of a running task connects."""
@@ -102,7 +101,7 @@ class TerminalApi:
         if self._service.state.session(running.session).session.spec.application != COMMAND.name:
             return None
         try:
-            return command_of(Task(running.task, running.input, shared=running.shared))
+            return command_of(running.input, running.shared)
         except msgspec.MsgspecError:  # the program cannot start, and its task fails next
             return None
 
