@@ -22,31 +22,34 @@ SERVE = (
 )
 
 
-_OPTIONAL = ("/start ",)
-
-
 class Server:
     """A server process at one address that can be stopped and started again."""
 
-    def __init__(self, folder: Path, cards: int = 4) -> None:
+    def __init__(self, folder: Path, cards: int = 4, settings: str = "") -> None:
         self._folder, self._cards = folder, cards
+        self.home = folder / "home"
+        self.home.mkdir()
+        (self.home / "ullage.toml").write_text(settings)
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
 
     @contextmanager
     def up(self) -> Iterator[None]:
-        home = self._folder / "home"
-        command = [sys.executable, "-c", SERVE, str(home), str(self.port), str(self._cards)]
+        command = [sys.executable, "-c", SERVE, str(self.home), str(self.port), str(self._cards)]
         with running(command, self._folder / "server.log"):
             deadline = time.monotonic() + WAIT_S
-            while not (home / "server.json").exists():
+            while not (self.home / "server.json").exists():
                 assert time.monotonic() < deadline, (self._folder / "server.log").read_text()
                 time.sleep(0.05)
             yield
 
     @property
     def token(self) -> str:
-        return (self._folder / "home" / "token").read_text().strip()
+        return (self.home / "token").read_text().strip()
+
+    def token_of(self, user: str, role: str = "user") -> str:
+        """Return a new token of a user."""
+        return str(self.ask("POST", "tokens", {"user": user, "role": role})["token"])
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
         return call(method, f"{self.url}/v1/{path}", body, {"Authorization": f"Bearer {self.token}"})
@@ -79,19 +82,14 @@ def fill(server: Server) -> None:
     server.create_session("huge", "gpu=8", owner="dora", min_instances=1)
 
 
-def enter(window: Browser, server: Server, hash_: str = "") -> None:
-    """Open the page by its link, and then the view of the address."""
+def enter(window: Browser, server: Server, hash_: str = "", token: str = "") -> None:
+    """Open the page by its link, with the token of the server or another one, and then the view of the address."""
     window.open("about:blank")
     window.complaints()
-    window.open(f"{server.url}/enter#{server.token}")
+    window.open(f"{server.url}/enter#{token or server.token}")
     window.until("document.body.dataset.link === 'live'")
     if hash_:
         go(window, hash_)
-
-
-def complaints(window: Browser) -> list[str]:
-    """Return the errors of the console, but those of routes that this server does not have."""
-    return [text for text in window.complaints() if not any(route in text for route in _OPTIONAL)]
 
 
 def go(window: Browser, hash_: str) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.web.browser import MISSING, Browser, browser
-from tests.web.stage import Server, complaints, enter, go
+from tests.web.stage import Server, enter, go
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not on PATH: {', '.join(MISSING)}")
 
@@ -50,7 +50,7 @@ def test_the_link_leads_to_four_empty_cards_and_a_session_appears(server, window
         assert "idle: 4 cards" in window.run("return document.getElementById('room').innerText")
         server.create_session("train")
         window.until("[...document.querySelectorAll('#queues a')].some(link => link.textContent === 'train')")
-        assert complaints(window) == []
+        assert window.complaints() == []
 
 
 def test_a_shared_card_is_as_full_as_its_parts_together(server, window):
@@ -66,7 +66,7 @@ def test_a_shared_card_is_as_full_as_its_parts_together(server, window):
         parts = "return [...document.querySelectorAll('.fill')].map(e => e.clientHeight / e.parentElement.clientHeight)"
         assert window.run(parts) == pytest.approx([0.5, 0.25], abs=0.02)
         assert "session half of team: 0.5" in window.run("return document.querySelector('.card.shared').title")
-        assert complaints(window) == []
+        assert window.complaints() == []
 
 
 def test_zones_and_links_are_asked_for_when_they_are_opened(server, window):
@@ -81,7 +81,7 @@ def test_zones_and_links_are_asked_for_when_they_are_opened(server, window):
         server.create_session("train", "gpu=1", min_instances=1)
         window.until("document.querySelectorAll('.topology .chip.taken').length === 1")
         assert window.run("return document.querySelector('.topology .chip.taken').title").endswith("held by train")
-        assert complaints(window) == []
+        assert window.complaints() == []
 
 
 def test_a_session_that_can_never_run_waits_with_its_reason(server, window):

@@ -8,7 +8,7 @@ import pytest
 
 from tests.web import axe
 from tests.web.browser import MISSING, Browser, browser
-from tests.web.stage import Server, complaints, enter, fill, go
+from tests.web.stage import Server, enter, fill, go
 
 pytestmark = [
     pytest.mark.skipif(bool(MISSING), reason=f"not on PATH: {', '.join(MISSING)}"),
@@ -339,4 +339,4 @@ def test_axe_finds_nothing_wrong_in_any_view(server: Server, window: Browser, sc
     press(window, "Escape")
     window.devtools("Emulation.setEmulatedMedia", features=[])
     assert {address: each for address, each in found.items() if each} == {}
-    assert complaints(window) == []
+    assert window.complaints() == []

@@ -25,9 +25,11 @@ export const user = () => me?.user ?? null;
 
 export const role = () => (hasToken() ? (me?.role ?? "token of the server") : "read only");
 
-/** Whether this tab may use a route, by its `operationId`; with an owner, whether on what belongs to that owner. */
-export function may(operation, owner = undefined) {
-  if (!hasToken()) return false;
+/** Whether this tab may change something by a route, by its `operationId`; with an owner, what belongs to that owner. */
+export const may = (operation, owner = undefined) => hasToken() && mayRead(operation, owner);
+
+/** Whether this browser may read what a route shows to owners and operators only. */
+export function mayRead(operation, owner = undefined) {
   if (me === null) return true;
   if (!me.may.includes(operation)) return false;
   return owner === undefined || me.role !== "user" || owner === me.user;

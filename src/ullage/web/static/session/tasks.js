@@ -5,7 +5,7 @@ import { drawBadge } from "../columns.js";
 import { make, setAttribute, setText } from "../dom.js";
 import { makeFault } from "../fault.js";
 import { makeLoader } from "../loader.js";
-import { may } from "../me.js";
+import { may, mayRead } from "../me.js";
 import { makePager } from "../pager.js";
 import { hrefOf, setQuery } from "../router.js";
 import { drawRows, makeTable } from "../table.js";
@@ -50,8 +50,9 @@ export function makeTasks(id) {
   }
 
   function drawNumber(cell, task) {
-    linkTo(cell, `${task.task}`, hrefOf("sessions", id, { ...(first ? { tasks: first } : {}), task: task.task }));
-    setAttribute(cell.firstElementChild, "aria-label", `output of task ${task.task}`);
+    const shown = session !== null && mayRead("stream_log", session.owner);
+    linkTo(cell, `${task.task}`, shown ? hrefOf("sessions", id, { ...(first ? { tasks: first } : {}), task: task.task }) : null);
+    if (shown) setAttribute(cell.firstElementChild, "aria-label", `output of task ${task.task}`);
   }
 
   function drawStop(cell, task) {
@@ -62,7 +63,7 @@ export function makeTasks(id) {
       cell.append(button);
     }
     setAttribute(cell.firstElementChild, "aria-label", `Cancel task ${task.task}`);
-    cell.firstElementChild.hidden = ENDED.includes(task.state) || !may("cancel_task", session?.owner);
+    cell.firstElementChild.hidden = ENDED.includes(task.state) || session === null || !may("cancel_task", session.owner);
   }
 
   return {
@@ -77,6 +78,7 @@ export function makeTasks(id) {
       if (changed) loader.soon();
     },
     update: () => session?.running && loader.soon(),
+    allow: () => loader.now(),
     close: () => loader.close(),
   };
 }

@@ -60,7 +60,10 @@ export function open(root, { id, query }) {
       parts.events.update();
     },
     turn: (route) => turn(route.query),
-    allow: () => session && actions.show(session),
+    allow() {
+      if (session) actions.show(session);
+      parts.tasks.allow();
+    },
     close() {
       loader.close();
       for (const part of Object.values(parts)) part.close();
