@@ -19,6 +19,7 @@ ALL = (
     "reclaim",
     "room",
     "store",
+    "past",
     "engine",
     "extender",
     "policies",

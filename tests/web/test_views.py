@@ -104,6 +104,16 @@ def test_sessions_are_searched_filtered_and_sorted_and_the_address_says_how(serv
     window.until("document.querySelectorAll('tbody tr').length >= 7")
 
 
+def test_two_filters_that_change_at_once_both_count(server: Server, window: Browser) -> None:
+    go(window, "#/sessions")
+    window.until("document.querySelectorAll('tbody tr').length >= 7")
+    write(window, "[name=search]", "e")
+    write(window, "[name=owner]", "bert")
+    write(window, "[name=queue]", "serving")
+    window.until("location.hash === '#/sessions?search=e&owner=bert&queue=serving'")
+    window.until(f"{ROWS} === 'embed'")
+
+
 def test_a_deep_link_opens_what_it_names(server: Server, window: Browser) -> None:
     enter(window, server, "#/sessions?owner=cleo&state=open")
     window.until(f"{ROWS} === 'chat-7b'")
@@ -325,18 +335,22 @@ def test_the_keyboard_reaches_everything_and_escape_closes_a_dialog(server: Serv
 
 @pytest.mark.skipif(axe.MISSING, reason="not installed: axe-core-python")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_wrong_in_any_view(server: Server, window: Browser, scheme: str) -> None:
+@pytest.mark.parametrize("width", [360, 1280])
+def test_axe_finds_nothing_wrong_in_any_view(server: Server, window: Browser, scheme: str, width: int) -> None:
     window.devtools("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+    window.devtools("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
     found = {}
     enter(window, server)
     for address, ready in VIEWS.items():
         go(window, address)
         window.until(ready)
         found[address] = axe.violations(window)
+        assert window.run("return document.documentElement.scrollWidth") <= width, address
     go(window, "#/queues")
     click_on(window, "New queue")
     found["dialog"] = axe.violations(window)
     press(window, "Escape")
     window.devtools("Emulation.setEmulatedMedia", features=[])
+    window.devtools("Emulation.clearDeviceMetricsOverride")
     assert {address: each for address, each in found.items() if each} == {}
     assert window.complaints() == []

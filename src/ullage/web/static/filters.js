@@ -7,6 +7,7 @@ const PAUSE_MS = 250;
 /** `fields` have a name, a label and either options or a type; `act` gets the changed names with their values. */
 export function makeFilters(fields, act) {
   let timer = null;
+  let changes = {};
   const inputs = new Map(fields.map((field) => [field.name, inputOf(field)]));
   const labels = fields.map((field) => make("label", "field", make("span", "label", field.label), inputs.get(field.name)));
   const element = make("form", "filters", ...labels);
@@ -14,17 +15,23 @@ export function makeFilters(fields, act) {
   element.addEventListener("submit", (event) => event.preventDefault());
   element.addEventListener("input", ({ target }) => {
     clearTimeout(timer);
-    const changes = { [target.name]: target.value.trim() };
-    timer = setTimeout(() => act(changes), target.tagName === "SELECT" ? 0 : PAUSE_MS);
+    changes[target.name] = target.value.trim();
+    timer = setTimeout(give, target.tagName === "SELECT" ? 0 : PAUSE_MS);
   });
+
+  function give() {
+    const given = changes;
+    changes = {};
+    act(given);
+  }
 
   return {
     element,
-    /** Shows the values of the address, but not in the field that one types in. */
+    /** Shows the values of the address, but not in fields that one changes. */
     show(query) {
       for (const [name, input] of inputs) {
         const value = query.get(name) ?? "";
-        if (input !== document.activeElement && input.value !== value) input.value = value;
+        if (input !== document.activeElement && !(name in changes) && input.value !== value) input.value = value;
       }
     },
     choices(name, options) {

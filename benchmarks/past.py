@@ -1,0 +1,158 @@
+"""How long a server with a long past takes to start and to answer: 10,000 sessions, 1,000,000 tasks.
+
+The sessions ran over 30 days for 50 users; each had one executor and 100 tasks, and is closed; the last 200 are open.
+A real server answers a client on the same machine, one request at a time.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+import httpx2
+from tests.system.live_server import LiveServer
+
+from ullage.model.history import CapacitySpan, PastState, SessionHistory, Stay
+from ullage.model.request import ResourceRequirement
+from ullage.model.session import SessionInfo, SessionSpec, SessionState
+from ullage.model.task import TaskResult, TaskState
+from ullage.service.store_port import AddResults, AddTasks, PutCapacity, PutHistory, PutSession, PutStay, Record, Store
+from ullage.storage.open import open_store
+
+SESSIONS, TASKS_EACH, OPEN = 10_000, 100, 200
+USERS = 50
+PERIOD_S = 30 * 86400.0
+RAN_S = 3600.0
+ROUNDS = 20
+
+REQUEST = ResourceRequirement.from_string("cpu=1,mem=1g,gpu=0.5")
+APPLICATIONS = ("function", "command")
+
+ROUTES = {
+    "first page of sessions, newest first": "/v1/sessions?sort=-created&limit=50",
+    "search for sessions of a user": "/v1/sessions?search=user-07&sort=-created&limit=50",
+    "closed sessions by failures": "/v1/sessions?state=closed&sort=-failed&limit=50",
+    "last page of sessions": f"/v1/sessions?sort=created&limit=50&offset={SESSIONS - 50}",
+    "all sessions": "/v1/sessions",
+    "tasks of a session": "/v1/sessions/past-00007/tasks?limit=25",
+    "page of the history, 30 days": "/v1/history?since={since}&limit=40",
+    "history of a user, 30 days": "/v1/history?since={since}&owner=user-07&limit=100",
+    "usage of 30 days by owner": "/v1/usage?since={since}&by=owner",
+    "usage of 30 days by owner, 42 steps": "/v1/usage?since={since}&by=owner&step=62000",
+    "usage of 30 days by queue, 42 steps": "/v1/usage?since={since}&by=queue&step=62000",
+}
+
+
+def name_of(number: int) -> str:
+    """Return the id of a session of the past; numbers begin with 0."""
+    return f"past-{number:05}"
+
+
+def fill(store: Store, *, sessions: int, tasks_each: int, open_: int, now: float) -> None:
+    """Write a past that ends now; the `open_` newest sessions are open, and have no tasks that wait."""
+    gap_s = PERIOD_S / sessions
+    for number in range(sessions):
+        begin = now - PERIOD_S + number * gap_s
+        store.write(*_records(number, begin, tasks_each, is_open=number >= sessions - open_))
+    span = CapacitySpan(1, 64.0, 512.0, 2**40, now - PERIOD_S, now)
+    store.write(PutCapacity(span)).result()
+
+
+def _records(number: int, begin: float, tasks: int, *, is_open: bool) -> list[Record]:
+    """Return a session with its tasks, its executor and its row of the history."""
+    session, owner, application = name_of(number), f"user-{number % USERS:02}", APPLICATIONS[number % 2]
+    end = None if is_open else begin + RAN_S
+    failed = number % 10 == 0
+    spec = SessionSpec(application, REQUEST, owner=owner)
+    state = SessionState.OPEN if is_open else SessionState.CLOSED
+    results = (
+        TaskResult(
+            session,
+            task,
+            task,
+            TaskState.FAILED if failed and task == 1 else TaskState.SUCCEED,
+            code=int(failed and task == 1),
+            output=b"o" * 32,
+            message="",
+            executor=f"e1-{number}",
+            started_at=begin,
+            ended_at=begin + RAN_S,
+        )
+        for task in range(1, tasks + 1)
+    )
+    history = SessionHistory(
+        number + 1,
+        session,
+        owner=owner,
+        queue=spec.queue,
+        application=application,
+        resreq=str(REQUEST),
+        created_at=begin,
+        asked_at=begin,
+        started_at=begin + 60,
+        ended_at=end,
+        state=PastState.RUNNING if is_open else PastState.FAILED if failed else PastState.SUCCEED,
+        succeed=0 if is_open else tasks - failed,
+        failed=0 if is_open else int(failed),
+    )
+    stay = Stay(
+        number + 1,
+        f"e1-{number}",
+        number + 1,
+        owner=owner,
+        queue=spec.queue,
+        application=application,
+        node="n",
+        gpus=("GPU-1",),
+        cards=0.5,
+        cores=1.0,
+        memory_bytes=2**30,
+        started_at=begin + 60,
+        ended_at=begin + RAN_S,
+        memory_peak_bytes=2**29,
+    )
+    return [
+        PutSession(SessionInfo(session, spec, begin, number=number + 1, state=state, closed_at=end)),
+        AddTasks(session, 1, "k", 1, inputs=(b"i" * 32,) * tasks, created_at=begin),
+        AddResults(tuple(results)),
+        PutHistory(history),
+        PutStay(stay),
+    ]
+
+
+def main() -> None:
+    """Fill a database, start a server on it, and measure its answers."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder) / "home"
+        home.mkdir()
+        now = time.time()
+        store = open_store(str(home / "state.db"))
+        store.load()
+        begun = time.perf_counter()
+        fill(store, sessions=SESSIONS, tasks_each=TASKS_EACH, open_=OPEN, now=now)
+        store.close()
+        size = sum(file.stat().st_size for file in home.glob("state.db*"))
+        print(f"past: {SESSIONS:,} sessions, {SESSIONS * TASKS_EACH:,} tasks, {size / 2**20:,.0f} MiB on disk")
+        print(f"  {'written in':40} {time.perf_counter() - begun:8.1f} s")
+        begun = time.perf_counter()
+        with LiveServer(home) as server, server.client() as client:
+            print(f"  {'the server starts in':40} {time.perf_counter() - begun:8.1f} s")
+            for what, path in ROUTES.items():
+                _measure(client, what, path.format(since=int(now - PERIOD_S)))
+
+
+def _measure(client: httpx2.Client, what: str, path: str) -> None:
+    times = []
+    for _ in range(ROUNDS):
+        begun = time.perf_counter()
+        answer = client.get(path)
+        times.append(1000 * (time.perf_counter() - begun))
+        answer.raise_for_status()
+    kib = len(answer.content) / 1024
+    print(f"  {what:40} {median(times):8.1f} ms, at most {max(times):8.1f} ms, {kib:8.0f} KiB")
+
+
+if __name__ == "__main__":
+    main()
