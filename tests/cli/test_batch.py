@@ -108,7 +108,7 @@ def test_a_program_runs_after_another_one_and_is_cancelled_if_that_failed(ullage
         (("--after", "ok:nobody"), "session nobody does not exist. It is named by after=ok:nobody"),
         (("--after", "nobody"), "after: 'nobody' is not valid: write ok:ID, end:ID, fail:ID or start:ID"),
         (("--array", "9-1"), "array: '9-1' is not valid"),
-        (("--begin", "tomorrow"), "begin: 'tomorrow' is not valid: write 2026-12-01T08:00"),
+        (("--begin", "tomorow"), "begin: 'tomorow' is not valid: write 2026-12-01T08:00"),
     ],
 )
 def test_a_wrong_option_is_refused_by_name(ullage: Ullage, option: tuple[str, str], text: str) -> None:

@@ -63,7 +63,7 @@ def test_closed_sessions_are_deleted_by_kind_after_a_dry_run(worked):
     ("line", "said"),
     [
         ("usage --by usr", "did you mean user"),
-        ("history --since yesterday", "--since"),
+        ("history --since yesterdat", "--since"),
         ("history --state done", "states of a past session"),
         ("delete", "--closed"),
         ("delete --older-than 30d", "--older-than needs --closed"),

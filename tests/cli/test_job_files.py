@@ -41,7 +41,7 @@ echo hello
 def test_a_script_has_the_options_of_its_lines(here: Path) -> None:
     found = job(write("job.sh", SCRIPT, 0o755), "argument")
     assert found.argv == [f"{here}/job.sh", "argument"]
-    assert found.options["resreq"] == ResourceRequirement.from_string("cpu=0.5,mem=4g,gpu=1")
+    assert (found.options["resreq"], found.amounts) == (None, "cpu=0.5,mem=4g,gpu=1")
     assert (found.options["queue"], str(found.array), found.options["max_instances"]) == ("research", "0-3", 2)
     assert (found.environment["NAME"], found.options["after"]) == ("two words", ["ok:prep"])
 
@@ -49,10 +49,11 @@ def test_a_script_has_the_options_of_its_lines(here: Path) -> None:
 def test_the_command_line_wins_over_the_file_and_what_may_be_repeated_adds_up() -> None:
     script = write("job.sh", SCRIPT, 0o755)
     found = job("-q", "default", "--gpus", "2", "-e", "NAME=mine", "--after", "end:b", "--array", "7", script)
-    assert found.options["resreq"] == ResourceRequirement.from_string("cpu=0.5,mem=4g,gpu=2")
+    assert found.amounts == "cpu=0.5,mem=4g,gpu=2"
     assert (found.options["queue"], str(found.array), found.environment["NAME"]) == ("default", "7", "mine")
     assert found.options["after"] == ["ok:prep", "end:b"]
-    assert job("-r", "cpu=1", script).options["resreq"] == ResourceRequirement.from_string("cpu=1")
+    replaced = job("-r", "cpu=1", script)
+    assert (replaced.options["resreq"], replaced.amounts) == (ResourceRequirement.from_string("cpu=1"), None)
 
 
 def test_a_script_that_is_not_executable_runs_with_the_program_of_its_first_line(here: Path) -> None:
@@ -113,7 +114,7 @@ env = { SEED = 7 }
         "--fast",
     )
     assert found.argv == ["python", "train.py", "--fast"]
-    assert found.options["resreq"] == ResourceRequirement.from_string("cpu=2,gpu=0.5")
+    assert found.amounts == "cpu=2,gpu=0.5"
     assert (found.options["priority"], found.options["task_timeout_s"], found.wait) == (5, 7200.0, True)
     assert (str(found.array), found.options["max_instances"], found.environment["SEED"]) == ("0-9", 3, "7")
     assert found.options["after"] == ["ok:a", "end:b"]

@@ -332,7 +332,7 @@ def test_a_quality_of_service_that_is_none_is_answered_with_those_there_are(caps
         ("show session x -o jsn", "'jsn' is not valid: did you mean json? choose one of table"),
         ("alloc a -r gpu=1 --qos hihg", "did you mean high?"),
         ("alloc a -r gpu=1 --limit tflop=3", "--limit: 'tflop=3' is not valid: did you mean tflops?"),
-        ("run -p high -- true", "ullage run: argument -p/--priority: invalid int value: 'high'; `ullage run --help`"),
+        ("run -p high -- true", "ullage run: argument -p/--priority: invalid int value: 'high'; -p high of Slurm is"),
         ("run -q", "ullage run: argument -q/--queue: expected one argument; `ullage run --help` shows how"),
         ("show gpu n1/7", "gpu n1/7 does not exist; did you mean n1/0?"),
         ("show node n2", "node n2 does not exist; known are n1"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from ullage.cli import slurm
 from ullage.cli.exits import NO, caution, complain
 from ullage.cli.several import for_each
 from ullage.cli.target import Target, parse_target
@@ -26,11 +27,15 @@ def configure_cancel(parser: argparse.ArgumentParser) -> None:
     owners = parser.add_mutually_exclusive_group()
     owners.add_argument("-u", "--user", "--owner", metavar="USER", help="all of this user")
     owners.add_argument("--me", action="store_true", help="all of mine")
-    parser.add_argument("--state", choices=OPEN_ACTIVITIES, help="all of this state; filters are combined")
+    parser.add_argument("--state", type=_state, choices=OPEN_ACTIVITIES, help="all of this state; filters are combined")
     parser.add_argument("--app", metavar="NAME", help="all of this application, such as command or function")
     parser.add_argument("--dry-run", action="store_true", help="list what would be cancelled, and cancel nothing")
     parser.add_argument("-y", "--yes", action="store_true", help="cancel what a filter finds without a question")
     parser.set_defaults(act=_cancel)
+
+
+def _state(text: str) -> str:
+    return slurm.state_of(text.lower(), OPEN_ACTIVITIES)
 
 
 def configure_requeue(parser: argparse.ArgumentParser) -> None:

@@ -22,7 +22,7 @@ from ullage.model.early_signal import USUAL_BEFORE_S, parse_signal
 from ullage.model.error import invalid
 from ullage.model.notice import NotifyOn
 from ullage.model.queue import DEFAULT_QUEUE
-from ullage.model.request import ResourceRequirement
+from ullage.model.request import ResourceRequirement, parse_amounts
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 """The beginning of a request or of a variable of the environment."""
@@ -40,9 +40,15 @@ _RESREQ = (
 _AMOUNTS = {"cpu": "cpus", "mem": "mem", "gpu": "gpus"}
 """Keys of a request, and the options that state them."""
 
+_LEAST_MEMORY = 1 << 20
+"""Bytes that nobody means: Slurm counts in MiB."""
+
 
 class JobRequest(NamedTuple):
-    """A program, its session, and how it is started. `array` has the indices of its tasks, if there are several."""
+    """A program, its session, and how it is started. `array` has the indices of its tasks, if there are several.
+
+    `amounts` are what `--gpus`, `--cpus` and `--mem` state, such as `gpu=1`, in place of the option `resreq`.
+    """
 
     argv: list[str]
     environment: dict[str, str]
@@ -52,6 +58,7 @@ class JobRequest(NamedTuple):
     array: Array | None
     wait: bool
     notify_command: str | None = None
+    amounts: str | None = None
     tty: bool = False
 
     @property
@@ -82,12 +89,13 @@ def add_job(parser: argparse.ArgumentParser) -> None:
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-r", "--resreq", metavar="LIST", help=_RESREQ)
+    rest = "what is left out of the three has the default of the queue, else of the settings"
     parser.add_argument("--gpus", metavar="N", help="instead of -r: its cards, 2 or 0.5")
     parser.add_argument("--cpus", metavar="N", help="instead of -r: its cores, 4 or 0.5")
-    parser.add_argument("--mem", metavar="SIZE", help="instead of -r: its memory, 4g or 512m")
+    parser.add_argument("--mem", metavar="SIZE", help=f"instead of -r: its memory, 4g or 512m; {rest}")
     parser.add_argument("-q", "--queue", help=f"its queue (default: {DEFAULT_QUEUE})")
     parser.add_argument("-p", "--priority", type=int, metavar="N", help="higher is scheduled first within the queue")
-    parser.add_argument("-t", "--time-limit", metavar="TIME", help=f"end it after {FORMS}")
+    parser.add_argument("-t", "--time-limit", "--time", metavar="TIME", help=f"end it after {FORMS}")
     parser.add_argument(
         "--grace",
         metavar="TIME",
@@ -153,8 +161,9 @@ def job_of(arguments: argparse.Namespace) -> JobRequest:
         raise invalid("program", "", "write it last, as in `ullage run -- python train.py`")
     _refuse_assignment(word)
     array, at_once = (None, 1) if arguments.array is None else parse_request(arguments.array)
+    amounts = _amounts(arguments)
     options: SessionOptions = {
-        "resreq": _requirement(arguments),
+        "resreq": None if arguments.resreq is None else ResourceRequirement.from_string(arguments.resreq),
         "queue": arguments.queue or DEFAULT_QUEUE,
         "priority": arguments.priority,
         "task_timeout_s": None if arguments.time_limit is None else parse_duration(arguments.time_limit),
@@ -177,25 +186,31 @@ def job_of(arguments: argparse.Namespace) -> JobRequest:
         array=array,
         wait=arguments.wait,
         notify_command=arguments.notify_command,
+        amounts=amounts,
         tty=getattr(arguments, "pty", False),
     )
 
 
-def _requirement(arguments: argparse.Namespace) -> ResourceRequirement | None:
-    """Return the request of `-r`, or that of `--gpus`, `--cpus` and `--mem`.
+def _amounts(arguments: argparse.Namespace) -> str | None:
+    """Return what `--gpus`, `--cpus` and `--mem` state as a part of a request.
 
     Raises:
-        InvalidRequest: it is malformed, or both state it.
+        InvalidRequest: it is malformed, or `-r` states a request too.
 
     """
     stated = {key: getattr(arguments, option) for key, option in _AMOUNTS.items()}
     given = {key: value for key, value in stated.items() if value is not None}
-    if arguments.resreq is None:
-        return ResourceRequirement.from_value(given) if given else None
-    for key, value in given.items():
-        fix = f"-r states the request too; leave one out, or write -r {arguments.resreq},{key}={value}"
-        raise invalid(f"--{_AMOUNTS[key]}", value, fix)
-    return ResourceRequirement.from_string(arguments.resreq)
+    if arguments.resreq is not None:
+        for key, value in given.items():
+            fix = f"-r states the request too; leave one out, or write -r {arguments.resreq},{key}={value}"
+            raise invalid(f"--{_AMOUNTS[key]}", value, fix)
+    memory = given.get("mem", "")
+    if memory.isdecimal() and int(memory) < _LEAST_MEMORY:
+        raise invalid("--mem", memory, f"a number alone counts bytes; write {memory}m for MiB, {memory}g for GiB")
+    text = ",".join(f"{key}={value}" for key, value in given.items())
+    if text:
+        parse_amounts(text)
+    return text or None
 
 
 def _notify_on(arguments: argparse.Namespace) -> Literal["end", "fail"]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+from ullage.cli import slurm
 from ullage.cli.exits import caution
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.nearest import did_you_mean
@@ -95,7 +96,7 @@ def _parse(parser: OptionParser, words: list[str], into: argparse.Namespace, whe
     if unread:
         word = next(iter(unread))
         known = [f"--{name}" for name in parser.names]
-        hint = did_you_mean(word.partition("=")[0], known)
+        hint = slurm.meant_by("run", words, unread.__contains__) or did_you_mean(word.partition("=")[0], known)
         fix = (
             f"{hint}`ullage run --help` lists the options" if word.startswith("-") else "only options are possible here"
         )

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ullage.cli import slurm
 from ullage.cli.exits import caution
 from ullage.cli.output import DATA, FORMATS, Column, cell_text, cells, data_text, field_text
 from ullage.cli.table import format_table, terminal_width
@@ -204,7 +205,7 @@ class Listing:
         return wanted
 
     def _state(self, text: str) -> str:
-        state = text.lower().replace("_", "-")
+        state = slurm.state_of(text.lower().replace("_", "-"), self.known_states)
         if state not in self.known_states:
             meant = did_you_mean(state, self.known_states)
             raise invalid("--state", text, f"{meant}states of a {self.kind} are {', '.join(self.known_states)}")

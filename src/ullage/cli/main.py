@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
 
 from ullage import __version__
+from ullage.cli import slurm
 from ullage.cli.exits import (
     BROKEN_PIPE,
     FAILED,
@@ -149,11 +150,20 @@ def _failed(error: Exception) -> int:
 class Parser(argparse.ArgumentParser):
     """A parser that reports errors of writing its help, unlike argparse's own, and reads `--sort -FIELD`."""
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **{**options, "exit_on_error": False})
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         words = list(sys.argv[1:] if args is None else args)
         if _REVERSIBLE in self._option_string_actions:
             words = _with_signs(words)
-        return super().parse_known_args(words, namespace)
+        try:
+            return super().parse_known_args(words, namespace)
+        except argparse.ArgumentError as error:
+            names = (error.argument_name or "").split("/")
+            verb = self.prog.rpartition(" ")[2]
+            meant = slurm.meant_by(verb, words, lambda word: any(name.startswith(_option_of(word)) for name in names))
+            self.error(f"{error}; {meant}".removesuffix("; "))
 
     def error(self, message: str) -> NoReturn:
         """Refuse a command line as every wrong request is refused.
@@ -171,6 +181,10 @@ class Parser(argparse.ArgumentParser):
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
         if message:
             (file or sys.stderr).write(message)
+
+
+def _option_of(word: str) -> str:
+    return word.partition("=")[0]
 
 
 def _with_signs(words: list[str]) -> list[str]:
@@ -231,7 +245,9 @@ def parse_with(parser: argparse.ArgumentParser, argv: Sequence[str], what: str) 
         raise Exit(end.code if isinstance(end.code, int) else FAILED) from None
     if unread:
         first = next(iter(unread))
-        meant = did_you_mean(first.partition("=")[0], options_of(parser, argv)) if first.startswith("--") else ""
+        meant = slurm.meant_by(next(iter(argv)), argv, unread.__contains__)
+        if not meant and first.startswith("--"):
+            meant = did_you_mean(first.partition("=")[0], options_of(parser, argv))
         text = f"{what} does not take {' '.join(unread)}; {meant}`{what} --help` lists its arguments"
         raise InvalidRequest(text, field=first)
     return arguments

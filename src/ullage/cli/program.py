@@ -14,7 +14,7 @@ from ullage.model.array import Array
 from ullage.model.environment import check_environment
 from ullage.model.error import Conflict, invalid
 from ullage.model.queue import DEFAULT_QUEUE
-from ullage.wire.session import SubmitTasks
+from ullage.wire.session import SessionBody, SubmitTasks
 
 _PASSED = ("PATH", "HOME", "LANG", "TERM", "TZ", "USER", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "LD_LIBRARY_PATH")
 _PASSED_PREFIX = "LC_"
@@ -66,11 +66,14 @@ def chosen_variables(own: Mapping[str, str], entries: Sequence[str]) -> dict[str
     return chosen
 
 
-def create(api: Api, name: str | None, options: SessionOptions, array: Array | None) -> tuple[str, list[str]]:
-    """Create the session. Return its id and the warnings of the server."""
+def create(
+    api: Api, name: str | None, options: SessionOptions, *, array: Array | None = None, amounts: str | None = None
+) -> SessionBody:
+    """Create the session. `amounts` are a part of its request, such as `gpu=1`, whose rest has the defaults."""
     spec = session_spec(name, {**options, "application": COMMAND.name, "close_when_done": True})
-    body = api.create_session(msgspec.structs.replace(spec, array=None if array is None else str(array)))
-    return body.id, body.warnings
+    if amounts is not None:
+        spec = msgspec.structs.replace(spec, resreq=amounts, fill_resreq=True)
+    return api.create_session(msgspec.structs.replace(spec, array=None if array is None else str(array)))
 
 
 def submit(
@@ -101,7 +104,7 @@ def notify(api: Api, session: str, command: str, options: SessionOptions, enviro
         "max_instances": 1,
     }
     try:
-        notifier, _ = create(api, None, own, None)
+        notifier = create(api, None, own).id
     except Conflict as refusal:
         if refusal.code == "dependency-failed":  # it has succeeded already, and only a failure is notified of
             return

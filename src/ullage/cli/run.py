@@ -203,7 +203,10 @@ def _begin(job: JobRequest) -> tuple[Api, _Cancellation]:
 
     """
     api = reach(start=True)
-    session, warnings = program.create(api, job.name, job.options, job.array)
+    body = program.create(api, job.name, job.options, array=job.array, amounts=job.amounts)
+    session = body.id
+    if job.amounts is not None:
+        complain(f"{session} asks for {body.resreq}: what is left out of {job.amounts} has the defaults")
     cancellation = _Cancellation(api, session)
     try:
         program.submit(api, session, job.program, array=job.array)
@@ -211,7 +214,7 @@ def _begin(job: JobRequest) -> tuple[Api, _Cancellation]:
             refuse_unplaceable(api, api.session(session))
         if job.notify_command is not None:
             program.notify(api, session, job.notify_command, job.options, environment=job.environment)
-        caution(warnings)
+        caution(body.warnings)
     except BaseException:
         cancellation.run()
         raise

@@ -6,6 +6,7 @@ import re
 import time
 from datetime import datetime, timedelta
 
+from ullage.cli import slurm
 from ullage.model.duration import parse_duration
 from ullage.model.error import invalid
 
@@ -47,39 +48,43 @@ def seconds_between(since: float, until: float | None = None) -> float:
 def parse_past(text: str, now: float, field: str) -> float:
     """Return the time of `2d` (two days ago), `2026-12-01` or `2026-12-01T08:00`, in seconds since the epoch.
 
-    A time without a zone is in local time.
+    A time without a zone is in local time. The forms of Slurm, such as `yesterday` and `now-2days`, are read too.
 
     Raises:
         InvalidRequest: the text has another form.
 
     """
+    if (at := slurm.time_of(text, now, past=True)) is not None:
+        return max(0.0, at)
     try:
         if text[-1:] in _AGO:
             return max(0.0, now - parse_duration(text, field))
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError):
-        fix = "write how long ago, as 90m, 12h or 2d, or a day as 2026-12-01, or 2026-12-01T08:00"
+        fix = "write how long ago, as 90m, 12h or 2d, or yesterday, or a day as 2026-12-01, or 2026-12-01T08:00"
         raise invalid(field, text, fix) from None
 
 
 def parse_begin(text: str, now: float) -> float:
     """Return the time of `2026-12-01T08:00`, `08:00` (the next), or `+2h`, in seconds since the epoch.
 
-    A time without a zone is in local time.
+    A time without a zone is in local time. The forms of Slurm, such as `tomorrow` and `now+2hours`, are read too.
 
     Raises:
         InvalidRequest: the text has another form.
 
     """
+    if (at := slurm.time_of(text, now, past=False)) is not None:
+        return at
     if text.startswith("+"):
         return now + parse_duration(text[1:], "begin")
     try:
         if _CLOCK.fullmatch(text):
             today = datetime.fromtimestamp(now)  # noqa: DTZ006  # local time is meant
             hour, minute = map(int, text.split(":"))
-            at = today.replace(hour=hour, minute=minute, second=0, microsecond=0)
-            return (at if at.timestamp() > now else at + timedelta(days=1)).timestamp()
+            clock = today.replace(hour=hour, minute=minute, second=0, microsecond=0)
+            return (clock if clock.timestamp() > now else clock + timedelta(days=1)).timestamp()
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError):
-        fix = "write 2026-12-01T08:00, the time of day as 08:00, or +2h for two hours from now"
+        fix = "write 2026-12-01T08:00, the time of day as 08:00, tomorrow, or +2h for two hours from now"
         raise invalid("begin", text, fix) from None

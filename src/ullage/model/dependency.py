@@ -26,7 +26,8 @@ class DependencyKind(StrEnum):
 
 
 _FORM = "write ok:ID, end:ID, fail:ID or start:ID"
-_OF_SLURM = {"afterok": "ok", "afterany": "end", "afternotok": "fail", "after": "start"}
+OF_SLURM = {"afterok": "ok", "afterany": "end", "afternotok": "fail", "after": "start"}
+"""Kinds by their names in Slurm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def parse_dependency(text: str) -> Dependency:
     if not colon:
         raise invalid("after", text, _FORM)
     if kind not in [str(each) for each in DependencyKind]:
-        meant = _OF_SLURM.get(kind)
+        meant = OF_SLURM.get(kind)
         hint = did_you_mean(kind, list(DependencyKind)) if meant is None else f"did you mean {meant}:{session}? "
         raise invalid("after", text, f"{hint}{_FORM}")
     return Dependency(DependencyKind(kind), check_name("after", session))

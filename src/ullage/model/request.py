@@ -185,6 +185,17 @@ class ResourceRequirement:
         """Parse `cpu=4,mem=16g,gpu=2` or `cpu=500m,gpu=0.5`: keys of any case and order, blanks around them allowed."""
         return cls._from_entries(_entries(text))
 
+    def filling(self, text: str) -> str:
+        """Return the text of a request with what it leaves out of cores, memory and cards as in this requirement."""
+        stated = _entries(text)
+        about_cards = any(key not in ("cpu", "mem") for key in stated)
+        rest = {
+            key: value
+            for key, value in _entries(str(self)).items()
+            if key not in stated and (key in ("cpu", "mem") or not about_cards)
+        }
+        return ",".join(f"{key}={value}" for key, value in (stated | rest).items())
+
     @classmethod
     def from_value(cls, value: object) -> ResourceRequirement:
         """Accept a requirement, its text, or a mapping with the same keys."""

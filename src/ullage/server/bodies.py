@@ -66,15 +66,25 @@ def session_spec(
 ) -> SessionSpec:
     """Return the specification of a session; omitted fields come from its application and the operator."""
     stated = {
-        "resreq": default.aligned(numa) if body.resreq is None else requirement(body.resreq, numa),
+        "resreq": _requirement_of(body, default, numa),
         "priority": application.default_priority if body.priority is None else body.priority,
         "weight": application.default_weight if body.weight is None else body.weight,
         "setup": Setup(**structs.asdict(body.setup)),
         "after": parse_dependencies(body.after),
     }
     given = structs.asdict(body) | stated
-    del given["id"], given["user"]
+    del given["id"], given["user"], given["fill_resreq"]
     return SessionSpec(**given)
+
+
+def _requirement_of(body: CreateSession, default: ResourceRequirement, numa: ZonePolicy | None) -> ResourceRequirement:
+    if body.resreq is None:
+        return default.aligned(numa)
+    if not body.fill_resreq:
+        return requirement(body.resreq, numa)
+    if not isinstance(body.resreq, str):
+        raise invalid("fill_resreq", body.fill_resreq, "resreq has to be a text, such as gpu=1")
+    return requirement(default.filling(body.resreq), numa)
 
 
 def requirement(value: str | ResourceMap, numa: ZonePolicy | None) -> ResourceRequirement:

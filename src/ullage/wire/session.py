@@ -21,6 +21,8 @@ class SetupBody(Schema, frozen=True, kw_only=True):
 class CreateSession(Schema, frozen=True, kw_only=True):
     """A new session. With `id` None the server chooses an id; with `resreq` None the configured default applies.
 
+    With `fill_resreq` the default also applies to what a text `resreq` leaves out of cpu, mem and gpu.
+
     `after` are dependencies such as `ok:ID` (also `end:`, `fail:`, `start:`); it gets no executor before `begin_at`.
     `array` are the indices of its tasks, such as `0-99`. The URL `notify` gets a notice of its end, or with `notify_on`
     fail only if a task did not succeed. The `owner` is the caller; another one is for operators.
@@ -31,6 +33,7 @@ class CreateSession(Schema, frozen=True, kw_only=True):
     application: str
     id: str | None = None
     resreq: str | ResourceMap | None = None
+    fill_resreq: bool = False
     queue: str = DEFAULT_QUEUE
     owner: str = ""
     user: str = ""
