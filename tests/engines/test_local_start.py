@@ -164,7 +164,7 @@ def test_a_worker_of_another_protocol_is_ended_with_the_reason(tmp_path: Path) -
         "time.sleep(3600)\n"
     )
     reason = asyncio.run(gone_reason(tmp_path, script(text)))
-    assert reason.startswith("the worker uses protocol 99, not 1")
+    assert reason.startswith(f"the worker uses protocol 99, not {frames.PROTOCOL}")
 
 
 def test_a_worker_that_closes_its_connection_is_ended(tmp_path: Path) -> None:

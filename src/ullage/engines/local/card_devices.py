@@ -1,7 +1,7 @@
-"""Closes cards to the executors that do not hold them, by the device controller of cgroup version 1.
+"""Closes cards to the executors that do not hold them, by the device controller of cgroups.
 
-Version 2 has no files for this: it needs an eBPF program, which is not loaded here. There, and where this process may
-not write to the controller, an executor only gets `CUDA_VISIBLE_DEVICES`, and could open others.
+Version 1 has files for it, version 2 takes an eBPF program. Where this process may use neither, an executor only gets
+`CUDA_VISIBLE_DEVICES`, and could open others.
 """
 
 from __future__ import annotations
@@ -12,35 +12,111 @@ import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
-from ullage.engines.local.cgroup import Cell, file_name, own_directory, remove, write
+from ullage.engines.local.cgroup import Cell, Confinement, Unified, file_name, own_directory, remove, write
+from ullage.engines.local.device_program import DeviceNode, attach
 from ullage.model.gpu import Gpu
 
 _MINOR = re.compile(r"^Device Minor:\s*(\d+)\s*$", re.MULTILINE)
-_UNUSED = "c 4095:1048575 rwm"
+_UNUSED = DeviceNode("c", 4095, 1048575)
 """A device that no driver has: denying it shows whether this process may deny any."""
 
 CLOSED = "cards are closed to executors that do not hold them (device cgroup)"
-OPEN = "cards are not closed: no writable device controller of cgroup v1, and v2 needs an eBPF program"
+_V1, _NO_V2 = "no writable device controller of cgroup v1", "no writable cgroup v2 below which executors run"
+
+
+class Closer(Protocol):
+    """One way to close devices. `roots` are the directories below which each executor gets its own."""
+
+    roots: tuple[Path, ...]
+
+    def close(self, cell: Cell, executor: str, nodes: Iterable[DeviceNode]) -> Cell:
+        """Return the cell with a cgroup in which these device nodes are closed.
+
+        Raises:
+            OSError: the kernel refuses; what the returned cell would have is not removed.
+
+        """
+
+
+class LegacyCloser:
+    """The device controller of version 1: a cgroup of its own for each executor."""
+
+    def __init__(self, root: Path) -> None:
+        self.roots: tuple[Path, ...] = (root,)
+
+    def close(self, cell: Cell, executor: str, nodes: Iterable[DeviceNode]) -> Cell:
+        (root,) = self.roots
+        directory = root / file_name(executor)
+        directory.mkdir(parents=True)
+        try:
+            for node in nodes:
+                write(directory / "devices.deny", _rule(node))
+        except OSError:
+            remove(directory)
+            raise
+        return replace(cell, directories=(*cell.directories, directory))
+
+
+class UnifiedCloser:
+    """An eBPF program on the cgroup of version 2 that the executor has in `root` for its limits."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self.roots: tuple[Path, ...] = ()  # those of the limits
+
+    def close(self, cell: Cell, executor: str, nodes: Iterable[DeviceNode]) -> Cell:
+        attach(self._root / file_name(executor), nodes)
+        return cell
+
+
+def find_closer(name: str, confinement: Confinement, proc: Path = Path("/proc")) -> tuple[Closer | None, str]:
+    """Return a way to close devices that works here, and why there is none."""
+    legacy = own_directory(proc, "devices")
+    if legacy is not None and _is_writable(legacy / name):
+        return LegacyCloser(legacy / name), ""
+    if not isinstance(confinement, Unified):
+        return None, f"{_V1}, and {_NO_V2}"
+    (root,) = confinement.roots
+    probe = root / "devices-probe"
+    try:
+        probe.mkdir(exist_ok=True)
+        attach(probe, [_UNUSED])
+    except OSError as error:
+        needs = "an eBPF program on cgroup v2 needs CAP_BPF and CAP_NET_ADMIN, or CAP_SYS_ADMIN"
+        return None, f"{_V1}, and {needs}: {error.strerror}"
+    finally:
+        remove(probe)
+    return UnifiedCloser(root), ""
 
 
 class CardDevices:
-    """The device nodes of the cards of this machine.
+    """The device nodes of the cards of this machine, and the way to close them; with None, `why` there is none."""
 
-    `roots` are the directories below which each executor gets its own; none: nothing is closed.
-    """
+    def __init__(
+        self,
+        cards: Sequence[Gpu],
+        closer: Closer | None,
+        why: str = "",
+        *,
+        proc: Path = Path("/proc"),
+        dev: Path = Path("/dev"),
+    ) -> None:
+        self._cards, self._closer, self._why = cards, closer if cards else None, why
+        self._proc, self._dev = proc, dev
 
-    def __init__(self, cards: Sequence[Gpu], name: str, proc: Path = Path("/proc"), dev: Path = Path("/dev")) -> None:
-        self._cards, self._proc, self._dev = cards, proc, dev
-        root = own_directory(proc, "devices") if cards else None
-        self.roots: tuple[Path, ...] = () if root is None or not _is_writable(root / name) else (root / name,)
+    @property
+    def roots(self) -> tuple[Path, ...]:
+        """The directories below which each executor gets its own for its devices."""
+        return () if self._closer is None else self._closer.roots
 
     @property
     def layer(self) -> str:
         """A sentence on what keeps executors from cards that they do not hold; "" without cards."""
         if not self._cards:
             return ""
-        return CLOSED if self.roots else OPEN
+        return f"cards are not closed: {self._why}" if self._closer is None else CLOSED
 
     def close(self, cell: Cell, executor: str, held: Sequence[Gpu]) -> Cell:
         """Return the cell with a cgroup in which all cards but those held are closed.
@@ -49,20 +125,16 @@ class CardDevices:
             OSError: the kernel refuses; nothing is left behind.
 
         """
-        for root in self.roots:
-            directory = root / file_name(executor)
-            cell = replace(cell, directories=(*cell.directories, directory))
-            try:
-                directory.mkdir(parents=True)
-                for rule in sorted(self._rules(held)):
-                    write(directory / "devices.deny", f"{rule} rwm")
-            except OSError:
-                cell.remove()
-                raise
-        return cell
+        if self._closer is None:
+            return cell
+        try:
+            return self._closer.close(cell, executor, sorted(self._rules(held)))
+        except OSError:
+            cell.remove()
+            raise
 
-    def _rules(self, held: Sequence[Gpu]) -> set[str]:
-        """Return the devices that are closed, such as `c 195:1`."""
+    def _rules(self, held: Sequence[Gpu]) -> set[DeviceNode]:
+        """Return the device nodes that are closed."""
         found = {gpu.uuid: self._nodes(gpu) for gpu in (*self._cards, *held)}
         mine = [found[gpu.uuid] for gpu in held]
         every = {path for nodes in found.values() for path in nodes}
@@ -84,7 +156,11 @@ class CardDevices:
         return () if match is None else (self._dev / f"nvidia{match.group(1)}",)
 
 
-def _numbers(paths: Iterable[Path]) -> set[str]:
+def _rule(node: DeviceNode) -> str:
+    return f"{node.type} {node.major}:{node.minor} rwm"
+
+
+def _numbers(paths: Iterable[Path]) -> set[DeviceNode]:
     """Return the types and numbers of device nodes; what is no device node is left out."""
     found = set()
     for path in paths:
@@ -94,14 +170,14 @@ def _numbers(paths: Iterable[Path]) -> set[str]:
             continue
         kind = "c" if stat.S_ISCHR(facts.st_mode) else "b" if stat.S_ISBLK(facts.st_mode) else ""
         if kind:
-            found.add(f"{kind} {os.major(facts.st_rdev)}:{os.minor(facts.st_rdev)}")
+            found.add(DeviceNode(kind, os.major(facts.st_rdev), os.minor(facts.st_rdev)))
     return found
 
 
 def _is_writable(root: Path) -> bool:
     try:
         root.mkdir(exist_ok=True)
-        write(root / "devices.deny", _UNUSED)
+        write(root / "devices.deny", _rule(_UNUSED))
     except OSError:
         remove(root)
         return False

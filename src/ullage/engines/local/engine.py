@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ullage.engines.local import cgroup
-from ullage.engines.local.card_devices import CardDevices
+from ullage.engines.local.card_devices import CardDevices, find_closer
 from ullage.engines.local.cgroup import Cell, Confinement
 from ullage.engines.local.ended_logs import EndedLogs
 from ullage.engines.local.environment import worker_command, worker_environment
@@ -78,7 +78,7 @@ class LocalEngine:
     ) -> None:
         self._home = Home(data_dir, clients)
         self._system_users = SystemUsers()
-        self._cards = CardDevices(node.gpus, f"ullage-{self._home.id}")
+        self._cards = CardDevices(node.gpus, None)  # until it is open
         self._ended_logs = EndedLogs(self._home.executor_logs)
         self._node = node
         self._server_id = server_id
@@ -121,6 +121,7 @@ class LocalEngine:
         self._listener = listener
         if self._confinement is None:
             self._confinement = cgroup.detect(f"ullage-{self._home.id}")
+        self._cards = CardDevices(self._node.gpus, *find_closer(f"ullage-{self._home.id}", self._confinement))
         self._link.start()
         self._sweep()
         await self._swept.wait()
