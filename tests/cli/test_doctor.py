@@ -2,14 +2,24 @@
 
 import json
 import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
 from tests.fake_api import TOKEN, leave_files
+from ullage.bootstrap import database_check
 from ullage.bootstrap.machine_checks import check_cards, check_cgroups, check_compiler, check_settings
 from ullage.cli.main import main
 from ullage.inventory.nvml import CardsUnreadable
+from ullage.model.session import SessionInfo, SessionSpec
+from ullage.service.store_port import AddTasks, PutSession
+from ullage.storage.lock import FileLock
+from ullage.storage.open import open_store
+from ullage.storage.schema import known_revisions
 from ullage.wire.overview import ServerBody
 
 
@@ -31,7 +41,7 @@ def test_a_machine_without_anything_has_nothing_bad(doctor, home):
     assert code == 0
     assert checked == {
         *("python", "packages", "variables", "home", "token", "disk", "server", "settings", "cards", "cgroups"),
-        "compiler",
+        *("compiler", "database"),
     }
     assert not {name for name, each in wrong.items() if each["verdict"] == "bad"}
 
@@ -203,3 +213,99 @@ def test_a_cluster_is_checked_when_it_is_named(doctor, home, tmp_path):
     (tmp_path / "config").write_text(yaml.safe_dump(config))
     assert "does not answer" in doctor("--kubeconfig", str(tmp_path / "config"))[1]["cluster"]["text"]
     assert doctor("--kubeconfig", str(tmp_path / "config"), "--context", "other")[1]["cluster"]["verdict"] == "bad"
+
+
+def make_database(home, name="state.db"):
+    store = open_store(str(home / name))
+    store.load()
+    store.write(PutSession(SessionInfo("s", SessionSpec("function"), 1.0, 1))).result()
+    store.close()
+    return home / name
+
+
+def database(capsys):
+    main(["doctor", "-o", "json"])
+    return [each for each in json.loads(capsys.readouterr().out) if each["check"] == "database"]
+
+
+def test_the_database_is_shown_with_its_size_its_schema_and_its_check(capsys, home):
+    path = make_database(home)
+    before = path.read_bytes()
+    (finding,) = database(capsys)
+    assert finding["verdict"] == "ok"
+    assert finding["text"].startswith(f"{path}: ")
+    assert f" MiB, schema revision {known_revisions()[-1]}, a full check finds no error" in finding["text"]
+    assert path.read_bytes() == before
+
+
+def test_a_database_that_the_settings_name_is_the_one_that_is_checked(capsys, home):
+    (home / "ullage.toml").write_text(f'[server]\nstorage = "{home}/other.db"\n')
+    (finding,) = database(capsys)
+    assert finding["text"] == f"there is no {home}/other.db yet; the first server creates it"
+    make_database(home, "other.db")
+    (finding,) = database(capsys)
+    assert finding["text"].startswith(f"{home}/other.db: ")
+    (home / "ullage.toml").write_text('[server]\nstorage = "memory://"\n')
+    (finding,) = database(capsys)
+    assert finding["text"] == "the settings keep the state in memory alone"
+
+
+def test_a_database_that_is_open_is_checked_too(capsys, home):
+    store = open_store(str(home / "state.db"))
+    store.load()
+    (finding,) = database(capsys)
+    store.close()
+    assert finding["verdict"] == "ok"
+    assert finding["text"].endswith("a full check finds no error, in use by a server")
+
+
+def test_a_damaged_database_is_bad_and_recovery_is_named(capsys, home):
+    path = make_database(home)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    path.write_bytes(data)
+    (finding,) = database(capsys)
+    assert (finding["verdict"], finding["fix"]) == ("bad", f"`ullage recover {path}` shows what is intact")
+
+
+def test_a_database_of_an_older_and_of_a_newer_version_is_named(capsys, home):
+    path = make_database(home)
+    for revision, verdict, text in (
+        ("0001", "ok", f"schema revision 0001 of {known_revisions()[-1]}"),
+        ("9999", "bad", "was written by a newer version of Ullage (schema revision 9999)"),
+    ):
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("UPDATE alembic_version SET version_num = ?", (revision,))
+            connection.commit()
+        for each in (f"{path}-wal", f"{path}-shm"):
+            Path(each).unlink(missing_ok=True)
+        store = FileLock(path.with_name("state.db.lock"))  # as a server of that version has it open
+        (finding,) = database(capsys)
+        store.release()
+        assert (finding["verdict"], text in finding["text"]) == (verdict, True), finding
+
+
+def test_a_disk_without_room_for_a_copy_is_a_warning(capsys, home, monkeypatch):
+    make_database(home)
+    monkeypatch.setattr(database_check.shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 10))
+    _, room = database(capsys)
+    assert (room["verdict"], room["text"].startswith("0.0 MiB free beside ")) == ("warn", True)
+
+
+def test_recovery_that_worked_ends_with_zero(capsys, home):
+    path = home / "state.db"
+    store = open_store(str(path))
+    store.load()
+    for number, name in enumerate(("whole", "broken"), 1):
+        session = PutSession(SessionInfo(name, SessionSpec("function"), 1.0, number))
+        store.write(session, AddTasks(name, 1, "k", 1, (name.encode() * 100_000,), 1.0)).result()
+    store.close()
+    assert main(["recover"]) == 0
+    data = bytearray(path.read_bytes())
+    middle = data.index(b"broken" * 500) + 300_000
+    data[middle : middle + 9000] = bytes(9000)
+    path.write_bytes(data)
+    assert main(["recover"]) == 1
+    assert "nothing was changed; --keep keeps the intact records" in capsys.readouterr().out
+    assert main(["recover", "--keep"]) == 0
+    assert main(["recover"]) == 0

@@ -69,10 +69,11 @@ def _findings(arguments: argparse.Namespace) -> Iterator[Finding]:
         ]
     checks.append(("server", home_checks.check_server))
     if not remote and not missing_packages():
-        from ullage.bootstrap import machine_checks  # noqa: PLC0415  # packages of the server
+        from ullage.bootstrap import database_check, machine_checks  # noqa: PLC0415  # packages of the server
 
         checks += [
             ("settings", machine_checks.check_settings),
+            ("database", database_check.check_database),
             ("cards", machine_checks.check_cards),
             ("cgroups", machine_checks.check_cgroups),
             ("compiler", machine_checks.check_compiler),

@@ -3,7 +3,7 @@
 | code | meaning |
 | --- | --- |
 | 0 | done |
-| 1 | the answer is no (`plan`, `adjust --dry-run`); the demonstration failed |
+| 1 | the answer is no (`plan`, `adjust --dry-run`); something is bad (`doctor`, `recover`); the demonstration failed |
 | 2 | the command line or the request is wrong, or an object that it names does not exist |
 | 69 | no server answers (EX_UNAVAILABLE) |
 | 70 | a bug in Ullage (EX_SOFTWARE) |

@@ -7,30 +7,47 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ullage.cli.exits import FAILED
-from ullage.client.endpoint import home
+from ullage.cli.exits import NO
+from ullage.model.error import invalid
 
 if TYPE_CHECKING:
     from ullage.bootstrap.recover import Recovery
 
 
 def configure_recover(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="the database (default: that of the home)")
+    parser.add_argument(
+        "file", nargs="?", type=Path, metavar="FILE", help="the database (default: that of the settings)"
+    )
     parser.add_argument("--keep", action="store_true", help="move the damaged files aside and keep the intact records")
     parser.add_argument(
         "--as-it-is", action="store_true", help="accept changes of another program, if a full check passes"
     )
+    parser.epilog = f"{parser.epilog}. Exit code 1: the database is damaged, and nothing was changed"
     parser.set_defaults(act=_recover)
 
 
 def _recover(arguments: argparse.Namespace) -> int:
     from ullage.bootstrap.recover import recover  # noqa: PLC0415  # the whole store, for this one verb
 
-    path = (arguments.file or home() / "state.db").resolve()
-    found = recover(path, keep=arguments.keep, as_it_is=arguments.as_it_is)
+    found = recover(_path(arguments), keep=arguments.keep, as_it_is=arguments.as_it_is)
     for line in _lines(found):
         print(line)
-    return FAILED if found.left_out else 0
+    return 0 if found.is_sound or found.aside is not None else NO
+
+
+def _path(arguments: argparse.Namespace) -> Path:
+    """Return the database to check: by default that of the settings.
+
+    Raises:
+        InvalidRequest: the settings keep the state in memory.
+
+    """
+    from ullage.bootstrap.database_check import database_path  # noqa: PLC0415  # as above
+
+    path = arguments.file.resolve() if arguments.file is not None else database_path()
+    if path is None:
+        raise invalid("storage", "memory://", "name the file of a database")
+    return Path(path)
 
 
 def _lines(found: Recovery) -> Iterator[str]:

@@ -56,7 +56,7 @@ def _check(path: Path) -> Testimony | None:
     if start not in (b"", MAGIC):
         raise storage_damaged(path, "it does not begin like an SQLite file")
     if start:
-        _refuse_newer(path)
+        refuse_newer(path)
     testimony = read_witness(path)
     if not start:
         if testimony is not None and testimony.commits:
@@ -135,8 +135,13 @@ def _named(pages: list[int]) -> str:
     return ", ".join(map(str, pages[:_NAMED_PAGES])) + (", ..." if len(pages) > _NAMED_PAGES else "")
 
 
-def _refuse_newer(path: Path) -> None:
-    """Refuse a file of a newer version, whose witness may have another form. Ignore errors of reading here."""
+def refuse_newer(path: Path) -> None:
+    """Refuse a file of a newer version, whose witness may have another form. Ignore errors of reading here.
+
+    Raises:
+        Unavailable: with the code `storage-newer`.
+
+    """
     with closing(open_to_read(path)) as connection, suppress(sqlite3.Error):
         row = connection.execute(f"SELECT version_num FROM {REVISION_TABLE}").fetchone()  # noqa: S608 - a constant
         (revision,) = row or (None,)

@@ -23,10 +23,20 @@ def open_store(url: str) -> Store:
         Unavailable: another process has the store open, or the directory cannot be written.
 
     """
+    return SqliteStore(path_of(url))
+
+
+def path_of(url: str) -> Path | None:
+    """Return the file of a store by its URL, as `open_store` takes it; None for one in memory.
+
+    Raises:
+        InvalidRequest: the URL has another scheme, or no path.
+
+    """
     if url == MEMORY:
-        return SqliteStore(None)
+        return None
     path = url.removeprefix(_SQLITE)
     if not path or "\0" in path or "://" in path or path.endswith("/"):
         raise invalid("storage", url, f"give a path to a file, {_SQLITE}path or {MEMORY}")
     # One name per file: links and relative names must use the same lock.
-    return SqliteStore(Path(os.path.realpath(Path(path).expanduser())))
+    return Path(os.path.realpath(Path(path).expanduser()))
