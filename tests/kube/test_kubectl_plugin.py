@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 import uvicorn
@@ -117,6 +118,9 @@ async def test_cards_and_top_show_who_has_what(server: ApiServer, api: HttpKubeA
         assert second.split()[:2] == ["b", "0"]
         assert [line.split()[0] for line in (await ullage("cards", "b"))[1].splitlines()] == ["NODE", "b"]
         assert "GPU-a-0" in (await ullage("cards", "a", "-o", "wide"))[1]
+        assert (await ullage("cards", "--sort=-node", "-o", "name"))[1].split() == ["b/0", "a/0"]
+        assert (await ullage("cards", "--state", "partial", "-o", "node", "--no-header"))[1] == "a\n"
+        assert await ullage("cards", "--me") == (2, "", ANY)
         code, out, err = await ullage("cards", "c")
         assert (code, out) == (2, "")
         assert "node c" in err
@@ -170,13 +174,19 @@ async def test_queues_and_bindings_are_listed(server: ApiServer, api: HttpKubeAp
         code, out, err = await ullage("queues")
         assert (code, err) == (0, "")
         title, row = out.splitlines()
-        assert title.split()[:4] == ["NAME", "PARENT", "WEIGHT", "SHARE"]
+        assert title.split()[:3] == ["NAME", "WEIGHT", "SHARE"]
         assert {"PODS", "PENDING", "OLDEST"} <= set(title.split())
-        assert row.split()[:4] == ["research", "root", "2", "0.0%"]
+        assert row.split()[:3] == ["research", "2", "0.0%"]
+        assert (await ullage("queues", "-o", "parent,pods", "--no-header"))[1].split() == ["root", "1"]
+        assert (await ullage("queues", "-o", "name", "--sort=-pending"))[1] == "research\n"
+        code, out, err = await ullage("queues", "--sort", "pendign")
+        assert (code, out) == (2, "")
+        assert "did you mean pending?" in err
         code, out, err = await ullage("bindings")
         assert (code, err) == (0, "")
         assert [line.split()[:2] for line in out.splitlines()] == [["NODE", "CARD"], ["n1", "GPU-1"]]
         assert "comfyui of alice" in out
+        assert (await ullage("bindings", "-o", "csv=node,card", "--no-header"))[1] == "n1,GPU-1\n"
         assert up.front.candidate.epoch is not None
 
 

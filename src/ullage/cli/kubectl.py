@@ -11,16 +11,17 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ullage import __version__
-from ullage.cli.bindings import BOUND_CARDS
-from ullage.cli.fleet import CARDS as SERVER_CARDS
+from ullage.cli.bindings import CARDS as BOUND_CARDS
+from ullage.cli.fleet import GPUS
 from ullage.cli.loading import loading
 from ullage.cli.main import Parser, parse_with, run
-from ullage.cli.output import Column, add_output, print_list
+from ullage.cli.output import Column, add_output
 from ullage.cli.plan import show_plan
-from ullage.cli.queues import COLUMNS as QUEUES
+from ullage.cli.queues import QUEUES as SERVER_QUEUES
 from ullage.cli.refusal import Lists
 from ullage.cli.request import REQUEST_OPTIONS, add_amounts, as_typed, request_fields
 from ullage.cli.times import show_age, show_time
@@ -30,6 +31,8 @@ from ullage.model.counted import counted
 from ullage.model.error import InvalidRequest, NotFound, Unavailable
 from ullage.model.name import check_name
 from ullage.wire.cluster_view import ClusterOverview, ClusterPlan, PodQueueBody, WaitingPodBody
+from ullage.wire.compute_resources import ComputeDeviceBody
+from ullage.wire.node import GpuBody
 
 if TYPE_CHECKING:
     from ullage.bootstrap.front_client import FrontPlace
@@ -48,24 +51,34 @@ _LISTS = Lists("kubectl ullage cards", "kubectl describe resourcequota")
 _OF_SESSIONS = frozenset({"OWNER", "EXECUTORS"})
 """Columns of cards that say nothing of pods."""
 
-CARDS = tuple(column for column in SERVER_CARDS if column.title not in _OF_SESSIONS)
 _TITLES = {"SESSIONS": "PODS"}
 """Titles of columns of queues that have another one where pods wait in them."""
 
-POD_QUEUES = (
-    *(column._replace(title=_TITLES.get(column.title, column.title), wide=False) for column in QUEUES),
-    Column("OLDEST", lambda queue: None if queue.oldest_at is None else show_age(queue.oldest_at)),
+_QUEUE_COLUMNS = (
+    *(column._replace(title=_TITLES.get(column.title, column.title)) for column in SERVER_QUEUES.columns),
+    Column(
+        "OLDEST",
+        lambda queue: None if queue.oldest_at is None else show_age(queue.oldest_at),
+        key=lambda queue: queue.oldest_at,
+        moving=True,
+    ),
     Column("ADMITTED", lambda queue: queue.admitted, wide=True),
 )
 
+CARDS = replace(
+    GPUS, columns=tuple(column for column in GPUS.columns if column.title not in _OF_SESSIONS), users_of=None
+)
+QUEUES = replace(SERVER_QUEUES, columns=_QUEUE_COLUMNS, body=PodQueueBody)
+BINDINGS = replace(BOUND_CARDS, users_of=None)
+
 
 class _Verb(NamedTuple):
-    """A verb: its line of help, an example, its own arguments, and what it does."""
+    """A verb: its line of help, an example, its own arguments, and what it does; a listing sets that itself."""
 
     help: str
     example: str
     configure: Callable[[argparse.ArgumentParser], None]
-    act: Callable[[argparse.Namespace], int]
+    act: Callable[[argparse.Namespace], int] | None = None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -95,8 +108,9 @@ def build_parser() -> argparse.ArgumentParser:
             help=f"where Ullage answers (default: {FRONT}, else the Service that has the labels of the chart)",
         )
         add_cluster(own)
-        add_output(own)
-        own.set_defaults(act=verb.act)
+        if verb.act is not None:
+            add_output(own)
+            own.set_defaults(act=verb.act)
     return parser
 
 
@@ -131,23 +145,20 @@ def _top(arguments: argparse.Namespace) -> int:
     return show_top(_overview(place), lambda: _followed(place), _picture, arguments.output)
 
 
-def _cards(arguments: argparse.Namespace) -> int:
+def _cards(arguments: argparse.Namespace) -> list[GpuBody]:
     overview = _overview(_place(arguments))
     node = arguments.node
     if node is not None and all(each.name != node for each in overview.nodes):
         raise NotFound(f"node {node} has no place in Ullage's books; `kubectl get nodes` lists the nodes", field="card")
-    print_list([gpu for gpu in overview.gpus if node in (None, gpu.node)], CARDS, arguments.output)
-    return 0
+    return [gpu for gpu in overview.gpus if node in (None, gpu.node)]
 
 
-def _queues(arguments: argparse.Namespace) -> int:
-    print_list(_overview(_place(arguments)).queues, POD_QUEUES, arguments.output)
-    return 0
+def _queues(arguments: argparse.Namespace) -> list[PodQueueBody]:
+    return _overview(_place(arguments)).queues
 
 
-def _bindings(arguments: argparse.Namespace) -> int:
-    print_list(_overview(_place(arguments)).bindings, BOUND_CARDS, arguments.output)
-    return 0
+def _bindings(arguments: argparse.Namespace) -> list[ComputeDeviceBody]:
+    return _overview(_place(arguments)).bindings
 
 
 def _configure_plan(parser: argparse.ArgumentParser) -> None:
@@ -161,6 +172,15 @@ def _configure_why(parser: argparse.ArgumentParser) -> None:
 
 def _configure_cards(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("node", nargs="?", metavar="NODE", help="only the cards of this node")
+    CARDS.configure(parser, _cards)
+
+
+def _configure_queues(parser: argparse.ArgumentParser) -> None:
+    QUEUES.configure(parser, _queues)
+
+
+def _configure_bindings(parser: argparse.ArgumentParser) -> None:
+    BINDINGS.configure(parser, _bindings)
 
 
 def _configure_nothing(_: argparse.ArgumentParser) -> None:
@@ -185,10 +205,11 @@ _VERBS = {
         "cards and the pods on them",
         "kubectl ullage cards node-1 -o wide",
         _configure_cards,
-        _cards,
     ),
-    "queues": _Verb("queues, their shares and waiting pods", "kubectl ullage queues", _configure_nothing, _queues),
-    "bindings": _Verb("cards that are bound to applications", "kubectl ullage bindings", _configure_nothing, _bindings),
+    "queues": _Verb(
+        "queues, their shares and waiting pods", "kubectl ullage queues --sort -pending", _configure_queues
+    ),
+    "bindings": _Verb("cards that are bound to applications", "kubectl ullage bindings -w", _configure_bindings),
 }
 
 

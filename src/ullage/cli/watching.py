@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,6 +21,9 @@ from ullage.cli.times import show_time
 
 _OTHER_SCREEN, _FIRST_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
 _TOP, _REST_OF_LINE, _BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
+_PROGRAMS = {"kubectl-ullage": "kubectl ullage"}
+"""What people type for a program."""
+
 _HEIGHT = 24
 """Lines of a terminal that does not say how many it has."""
 
@@ -57,7 +61,8 @@ def _redraw(draw: Callable[[], str], every_s: float) -> int:
 
 def _picture(text: str, every_s: float) -> str:
     """Return the escape sequences that draw a text, as far as there are lines."""
-    command = shlex.join(["ullage", *sys.argv[1:]])
+    program = _PROGRAMS.get(Path(sys.argv[0]).name, "ullage")
+    command = shlex.join([*program.split(), *sys.argv[1:]])
     lines = [f"every {every_s:g} s: {command}   {show_time(time.time())}   q quits", "", *text.splitlines()]
     height = _height()
     if len(lines) > height:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Self
 
 from ullage.core.verdict.sentences import reject_text
@@ -14,6 +13,7 @@ from ullage.kube.client.objects import Namespace
 from ullage.kube.webhook.bound_cards import BoundCounts
 from ullage.kube.webhook.webhook import OverQuota
 from ullage.model.gpu import Gpu
+from ullage.model.nearest import nearest
 from ullage.model.part import Isolation
 from ullage.service.cluster import Cluster
 from ullage.wire.document import Document
@@ -99,8 +99,8 @@ def nowhere(cluster: Cluster, declared: Collection[str] = ()) -> Callable[[PodRe
 
 
 def _no_pool(key: str, pool: str, there: Collection[str], known: frozenset[str]) -> str:
-    like = get_close_matches(pool, sorted(known - {pool}), 1) if pool not in known else []
-    meant = f"; did you mean {like[0]}?" if like else ""
+    like = None if pool in known else nearest(pool, sorted(known))
+    meant = "" if like is None else f"; did you mean {like}?"
     listed = f"there are: {_listed(there)}" if there else "cards of this cluster are in no pool"
     return f"{key}: no card is in pool {pool} now, and the pod waits; {listed}{meant}"
 
