@@ -18,6 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from tests.lab import Lab
 from tests.server.people import People, people_of_one_server
+from tests.system.live_server import wait_until
 from ullage.model.identity import Role
 from ullage.server.callers import PEER, Callers
 from ullage.server.guard import Guard
@@ -149,32 +150,50 @@ def test_a_stream_ends_when_the_role_of_its_user_is_taken(lab: Lab, groups: froz
     assert Rooms(between=lambda: setattr(users, "groups", groups)).ask(callers, **scope) == (200, b"first")
 
 
-def test_logs_that_are_followed_end_with_the_reason(people: People, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def long(people: People) -> Iterator[str]:
+    """A session whose program prints a line and goes on."""
+    with people.client("root") as root:
+        root.post("/v1/sessions", json={"application": "command", "id": "long", "resreq": "cpu=1"}).raise_for_status()
+        script = msgspec.msgpack.encode({"argv": ["sh", "-c", "echo begun; sleep 600"]})
+        body = msgspec.json.encode({"inputs": [script], "key": "k"})
+        root.post("/v1/sessions/long/tasks", content=body).raise_for_status()
+        wait_until(lambda: root.get("/v1/sessions/long").json()["running"] == 1, "the program runs")
+        yield "long"
+        root.post("/v1/sessions/long/cancel").raise_for_status()
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (["logs", "-f", "long"], "this server knows no such token: it was revoked"),
+        (["exec", "long", "--", "sh", "-c", "echo begun; sleep 599"], "your token was revoked or has expired"),
+    ],
+)
+def test_what_a_command_follows_ends_with_the_reason(
+    people: People, long: str, line: list[str], reason: str, tmp_path: Path
+) -> None:
     token, headers = token_of(people)
-    _, _, secret = headers["Authorization"].partition(" ")
     environment = {
         "PATH": "/usr/bin:/bin",
         "ULLAGE_HOME": str(tmp_path),
         "ULLAGE_ENDPOINT": people.server.url,
-        "ULLAGE_TOKEN": secret,
+        "ULLAGE_TOKEN": headers["Authorization"].removeprefix("Bearer "),
         "PYTHONPATH": ":".join(sys.path),
     }
+    follower = subprocess.Popen(
+        [sys.executable, "-m", "ullage.cli.main", *line],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert follower.stdout is not None
+    assert follower.stdout.readline() == "begun\n"
+    revoke(people, token)
+    _, error = follower.communicate(timeout=120)
+    assert follower.returncode != 0
+    assert reason in error
     with people.client("root") as root:
-        script = {"argv": ["sh", "-c", "echo begun; sleep 600"]}
-        root.post("/v1/sessions", json={"application": "command", "id": "long", "resreq": "cpu=1"}).raise_for_status()
-        body = msgspec.json.encode({"inputs": [msgspec.msgpack.encode(script)], "key": "k"})
-        root.post("/v1/sessions/long/tasks", content=body).raise_for_status()
-        follower = subprocess.Popen(
-            [sys.executable, "-m", "ullage.cli.main", "logs", "-f", "long"],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert follower.stdout is not None
-        assert follower.stdout.readline() == "begun\n"
-        revoke(people, token)
-        _, error = follower.communicate(timeout=120)
-        assert follower.returncode != 0
-        assert "this server knows no such token: it was revoked" in error
-        root.post("/v1/sessions/long/cancel").raise_for_status()
+        assert root.get(f"/v1/sessions/{long}").json()["running"] == 1, "its program goes on"

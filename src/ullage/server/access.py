@@ -22,6 +22,9 @@ Handler = TypeVar("Handler", bound=Callable[..., Any])
 IDENTITY = "ullage.identity"
 """A key of the ASGI scope: the `Identity` of the caller, which the guard has proven."""
 
+ADMITTED = "ullage.admitted"
+"""A key of the ASGI scope: a function that returns whether the caller still is who it was, by the same proof."""
+
 _ACCESS = "_access"
 """The attribute of a handler with its `Access`."""
 

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ullage.model.error import InvalidRequest
 from ullage.model.identity import Identity
-from ullage.server.access import IDENTITY
+from ullage.server.access import ADMITTED, IDENTITY
 from ullage.server.callers import Callers, NotAdmitted
 from ullage.server.errors import error_response
 
@@ -65,7 +65,8 @@ class Guard:
                 return
             if isinstance(caller, Identity):
                 scope[IDENTITY] = caller
-                send = _WhileAdmitted(request, caller, self._callers, send).send
+                scope[ADMITTED] = lambda: self._callers.identify(request) == caller
+                send = _WhileAdmitted(request, self._callers, send).send
         await self._app(scope, receive, send)
 
     def _refusal(self, request: Request, caller: Identity | NotAdmitted) -> Response | None:
@@ -87,8 +88,8 @@ class _WhileAdmitted:
     something every few seconds, so it ends soon; its client has to ask again, and learns why.
     """
 
-    def __init__(self, request: Request, caller: Identity, callers: Callers, send: Send) -> None:
-        self._request, self._caller, self._callers, self._send = request, caller, callers, send
+    def __init__(self, request: Request, callers: Callers, send: Send) -> None:
+        self._request, self._callers, self._send = request, callers, send
         self._ended = False
 
     async def send(self, message: Message) -> None:
@@ -101,7 +102,7 @@ class _WhileAdmitted:
                 self._ended = True
                 await _refuse(now)(self._request.scope, self._request.receive, self._send)
                 return
-        if message.get("more_body") and self._callers.identify(self._request) != self._caller:
+        if message.get("more_body") and not self._request.scope[ADMITTED]():
             self._ended = True
             message = {"type": "http.response.body", "body": b"", "more_body": False}
         await self._send(message)
