@@ -5,13 +5,24 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.kube.certificates import Certificates
 from tests.system.live_server import LiveServer, wait_until
 from tests.system.terminals import Shell, host_of, kill, read_until, with_word
+
+KEEPS_A_SESSION = """
+import sys, time, ullage
+with ullage.connect() as client, client.session("held", resreq="cpu=0.1,mem=256m") as session:
+    future = session.submit(time.sleep, 600)
+    sys.stdin.read()
+    future.cancel()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -204,3 +215,45 @@ def test_a_stream_is_asked_for_in_the_request(shell: Shell, task: str) -> None:
         assert (answer.status_code, answer.json()["code"]) == (400, "upgrade-needed")
         refused = client.post(f"/v1/sessions/{task}/tasks/1/attach")
         assert (refused.status_code, refused.json()["code"]) == (409, "no-terminal")
+
+
+def test_another_machine_runs_programs_over_tls_in_both_directions_at_once(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "ullage.toml").write_text(f'[server]\ncert = "{tmp_path}/tls.pem"\nkey = "{tmp_path}/tls.key"\n')
+    with LiveServer(home, NUMBA_DISABLE_JIT="1") as server:
+        shell = Shell(server, SSL_CERT_FILE=str(certificates.ca_file))
+        session = shell.submitted("--", "sleep", "606")
+        shell.environment |= {"ULLAGE_ENDPOINT": server.url, "ULLAGE_TOKEN": server.token}
+        given = os.urandom(5_000_001)
+        done = shell.run("exec", session, "--", "cat", given=given)
+        assert (done.returncode, hashlib.sha256(done.stdout).digest()) == (0, hashlib.sha256(given).digest())
+        assert shell.run("exec", session, "--", "sh", "-c", "exit 6").returncode == 6
+
+
+def test_a_server_that_ends_in_order_does_not_wait_for_clients(tmp_path: Path, word: str) -> None:
+    with LiveServer(tmp_path / "home", NUMBA_DISABLE_JIT="1") as server:
+        shell = Shell(server)
+        session = shell.submitted("--", "sleep", "607")
+        with shell.start("exec", session, "--", "sh", "-c", f"echo go; sleep {word}") as client:
+            read_until(client.stdout, b"go")
+            server.stop()
+            assert client.wait() == 69
+        assert server.leftovers() == []
+
+
+def test_what_an_ended_program_has_left_behind_ends_when_the_executor_leaves_its_session(
+    tmp_path: Path, word: str
+) -> None:
+    with LiveServer(tmp_path / "home", NUMBA_DISABLE_JIT="1") as server:
+        shell = Shell(server)
+        shell.environment |= {"PYTHONPATH": os.pathsep.join(sys.path)}
+        with subprocess.Popen(
+            [sys.executable, "-c", KEEPS_A_SESSION], env=shell.environment, stdin=subprocess.PIPE
+        ) as program:
+            wait_until(lambda: shell.knows("held") and shell.state("held") == "running", "it runs")
+            done = shell.run("exec", "held/1", "--", "sh", "-c", f"setsid sleep {word} >/dev/null 2>&1 & true")
+            assert (done.returncode, len(with_word(word))) == (0, 1), done.stderr
+            program.communicate()
+        wait_until(lambda: with_word(word) == [], "it is killed")

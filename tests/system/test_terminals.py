@@ -190,6 +190,14 @@ def test_a_cancelled_program_ends_and_its_client_learns_it(shell: Shell, word: s
         assert screen.is_as_before
 
 
+def test_a_signal_before_the_time_limit_reaches_a_program_with_a_terminal(shell: Shell, word: str) -> None:
+    words = ["run", "--pty", "--cpus=0.1", "--mem=64m", "-n", "saved", "-t", "3s", "--signal", "USR1@2s", "--"]
+    with Screen(shell, *words, "sh", "-c", f"trap 'echo saved' USR1; sleep {word} & wait; wait") as screen:
+        assert screen.close() == 124
+        assert b"saved\r\n" in screen.shown
+        assert screen.is_as_before
+
+
 def test_ctrl_c_cancels_a_program_that_waits(shell: Shell, task: str) -> None:
     with Screen(shell, "run", "--pty", "-n", "waits", "--after", f"ok:{task}", "--", "sh") as screen:
         screen.until(b"waits waits:")

@@ -227,7 +227,7 @@ class LocalEngine:
         """Leave the session: `Unbound` follows, or `ExecutorGone`."""
         found = self._find(executor)
         if found is not None:
-            for name in self._terminals.started_in(executor):
+            for name in self._terminals.take_started(executor):
                 self._link.send(do="end-exec", exec=name)
             found.unbind()
 
@@ -355,6 +355,7 @@ class LocalEngine:
     def _on_supervisor_lost(self) -> None:
         """Mark all executors as lost: the kernel killed them, and the next supervisor kills their descendants."""
         self._lost = list(self._executors.values())
+        self._terminals.end_all("the supervisor was killed")
         for executor in self._lost:
             executor.set_exit_reason("the supervisor was killed, and the worker with it")
         self._sweep()
@@ -383,6 +384,7 @@ class LocalEngine:
         for path in self._ended_logs.add(self._home.logs(executor.name)[0].stem):
             self._spawn(asyncio.to_thread(remove_log, path))
         del self._executors[executor.name]
+        self._terminals.take_started(executor.name)
         self._report(ExecutorGone(executor.name, exit_reason, peak_bytes))
         self._idle.set()
 

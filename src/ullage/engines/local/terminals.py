@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import json
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from ullage.client.local_socket import peer_of
 from ullage.engines.local.executor import LocalExecutor
@@ -22,8 +22,11 @@ from ullage.model.error import Conflict
 from ullage.wire.terminal import OF_CLIENTS, BrokenStreamError, Frame, FrameKind, encode
 from ullage.wire.terminal_stream import read_frame, write_end, write_frame
 
-HELLO_S = 30.0
-"""Seconds within which a host connects, and within which a connection says whose it is."""
+HOST_S = 30.0
+"""Seconds within which a host connects that was started."""
+
+_FIRST_FRAME_S = 10.0
+"""Seconds within which a host, or a client, sends its first frame."""
 
 _LAST_S = 1.0
 """Seconds in which a client that is taken off still gets the reason."""
@@ -43,18 +46,19 @@ class HostedTerminal:
 
     async def relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Connect a client with the program until one of them ends. An earlier client is taken off."""
-        first = await _read_client(reader)
+        first = await _first_frame(reader)
+        if first is None:
+            if self._client is None:
+                self._send_lost()
+            return
         if self._client is not None:
             _take_off(self._client)
         self._client = writer
-        if first is None:
-            self._leave(writer)
-            return
         if self._ended.is_set():
             await write_end(writer, self._end_reason())
             return
         self._writer.write(encode(FrameKind.ATTACHED))
-        copying = asyncio.create_task(self._copy_input(first, reader))
+        copying = asyncio.create_task(self._copy_input(first, reader, writer))
         ended = asyncio.create_task(self._ended.wait())
         try:
             await asyncio.wait({copying, ended}, return_when=asyncio.FIRST_COMPLETED)
@@ -85,18 +89,29 @@ class HostedTerminal:
     def _leave(self, writer: asyncio.StreamWriter) -> None:
         if self._client is writer:
             self._client = None
-            if not self._writer.is_closing():
-                self._writer.write(encode(FrameKind.LOST))
+            self._send_lost()
 
-    async def _copy_input(self, first: Frame, reader: asyncio.StreamReader) -> None:
+    def _send_lost(self) -> None:
+        if not self._writer.is_closing():
+            self._writer.write(encode(FrameKind.LOST))
+
+    async def _copy_input(self, first: Frame, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         frame: Frame | None = first
-        while frame is not None:
+        while frame is not None and self._client is writer:
             self._writer.write(encode(*frame))
             if frame.kind is FrameKind.DETACH:
                 self._client = None
                 return
             await self._writer.drain()
             frame = await _read_client(reader)
+
+
+class _Hello(msgspec.Struct):
+    """Who connects: what the supervisor was to start, by its secret, or the host of a task."""
+
+    secret: str = ""
+    executor: str = ""
+    task: int = 0
 
 
 @dataclass(slots=True)
@@ -115,6 +130,7 @@ class HostedTerminals:
         self._find = find
         self._server: asyncio.Server | None = None
         self._started: dict[str, _Started] = {}  # by id
+        self._names: dict[str, list[str]] = {}  # the ids by executor
         self._of_tasks: dict[tuple[str, int], HostedTerminal] = {}
 
     async def open(self, path: Path) -> None:
@@ -131,13 +147,23 @@ class HostedTerminals:
         """Return the terminal of a task that was started with one."""
         return self._of_tasks.get((executor, task))
 
-    def started_in(self, executor: str) -> list[str]:
-        """Return the ids of the hosts that were started in an executor and have not ended."""
-        return [name for name, started in self._started.items() if started.executor.name == executor]
+    def take_started(self, executor: str) -> list[str]:
+        """Return the ids of all hosts that were started in an executor since the last call.
+
+        Those that have ended are among them: their programs may have left others behind.
+        """
+        return self._names.pop(executor, [])
+
+    def end_all(self, reason: str) -> None:
+        """Handle the end of the supervisor, which takes all its hosts along."""
+        self._names.clear()
+        for name in list(self._started):
+            self.ended(name, reason)
 
     def expect(self, executor: LocalExecutor, name: str) -> str:
         """Return the secret with which a host is to connect; `name` is its id."""
         secret = secrets.token_hex(32)
+        self._names.setdefault(executor.name, []).append(name)
         self._started[name] = _Started(secret, executor, asyncio.get_running_loop().create_future())
         return secret
 
@@ -149,9 +175,9 @@ class HostedTerminals:
 
         """
         try:
-            return await asyncio.wait_for(self._started[name].arrival, HELLO_S)
+            return await asyncio.wait_for(self._started[name].arrival, HOST_S)
         except TimeoutError:
-            raise _not_started(f"its host did not connect within {HELLO_S:g} s") from None
+            raise _not_started(f"its host did not connect within {HOST_S:g} s") from None
 
     def ended(self, name: str, message: str) -> None:
         """Handle the end of a host; the message is what it printed."""
@@ -163,18 +189,18 @@ class HostedTerminals:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await self._serve(reader, writer)
-        except (OSError, ValueError, KeyError, TypeError, TimeoutError):  # what connected is no host of ours
+        except (OSError, BrokenStreamError, msgspec.MsgspecError, TimeoutError):  # what connected is no host of ours
             writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        frame = await asyncio.wait_for(read_frame(reader), HELLO_S)
+        frame = await asyncio.wait_for(read_frame(reader), _FIRST_FRAME_S)
         if frame is None or frame.kind is not FrameKind.HELLO:
             raise BrokenStreamError("the first frame is no HELLO")
-        hello: dict[str, Any] = json.loads(frame.data)
-        if "secret" in hello:
-            await self._serve_started(hello["secret"], reader, writer)
+        hello = msgspec.json.decode(frame.data, type=_Hello)
+        if hello.secret:
+            await self._serve_started(hello.secret, reader, writer)
         else:
-            await self._serve_task(hello["executor"], int(hello["task"]), reader, writer)
+            await self._serve_task(hello.executor, hello.task, reader, writer)
 
     async def _serve_started(self, given: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for started in self._started.values():
@@ -202,6 +228,14 @@ class HostedTerminals:
 
 def _not_started(reason: str) -> Conflict:
     return Conflict(f"the program was not started: {reason}", code="exec-failed")
+
+
+async def _first_frame(reader: asyncio.StreamReader) -> Frame | None:
+    """Return the first frame of a client; None if it sends none in time."""
+    try:
+        return await asyncio.wait_for(_read_client(reader), _FIRST_FRAME_S)
+    except TimeoutError:
+        return None
 
 
 async def _read_client(reader: asyncio.StreamReader) -> Frame | None:
