@@ -32,6 +32,11 @@ def test_a_listing_of_sessions_loads_no_model_of_machines_and_requests(fake, ver
     assert not loaded(verb).intersection(OF_REQUESTS)
 
 
+@pytest.mark.parametrize("verb", ["exec", "attach", "logs"])
+def test_a_verb_at_running_work_loads_no_model_of_machines_and_requests(fake, verb):
+    assert not loaded(verb, "--help").intersection((*OF_REQUESTS, *HEAVY))
+
+
 def test_a_verb_loads_no_other_verb(fake):
     found = {name for name in loaded("queue") if name.startswith("ullage.cli.")}
     assert not found & {

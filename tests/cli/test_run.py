@@ -10,7 +10,7 @@ import pytest
 from ullage.cli import run
 from ullage.cli.exits import complain
 from ullage.cli.main import main
-from ullage.cli.program import choose_environment
+from ullage.cli.variables import choose_environment
 from ullage.client import transport
 from ullage.model.error import InvalidRequest
 from ullage.wire.event import EventBody

@@ -8,8 +8,8 @@ import signal
 import sys
 
 from ullage.cli.exits import KILLED_BY, complain
-from ullage.cli.program import TASK, chosen_variables
-from ullage.cli.target import find_task, parse_target
+from ullage.cli.target import TASK, find_task, parse_target
+from ullage.cli.variables import chosen_variables
 from ullage.client.api import Api
 from ullage.client.local import reach
 from ullage.client.terminal import DETACH_KEYS, DETACHED, Ends, ProgramEnd, connect, open_exec

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from ullage.cli.execute import LOST, code_of_end, one_task, require_terminal, standard_ends
 from ullage.cli.exits import complain
 from ullage.cli.logs import exit_code
-from ullage.cli.program import TASK
+from ullage.cli.target import TASK
 from ullage.client.api import Api, LogPart
 from ullage.client.local import reach
 from ullage.client.log import TaskLog

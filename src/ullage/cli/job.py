@@ -14,6 +14,7 @@ from ullage.cli.exits import caution
 from ullage.cli.job_file import OptionParser, with_job_file
 from ullage.cli.standard_input import StandardInput, read_input
 from ullage.cli.times import parse_begin, show_time
+from ullage.cli.variables import choose_environment
 from ullage.client.spec import SessionOptions, working_directory
 from ullage.model.array import Array, parse_request
 from ullage.model.dependency import parse_dependencies
@@ -175,7 +176,7 @@ def job_of(arguments: argparse.Namespace) -> JobRequest:
         "notify_on": _notify_on(arguments),
         "begin_at": None if arguments.begin is None else _begin_of(arguments.begin),
     }
-    environment = program.choose_environment(os.environ, arguments.env, everything=arguments.export_all)
+    environment = choose_environment(os.environ, arguments.env, everything=arguments.export_all)
     given = read_input(send=arguments.stdin)
     return JobRequest(
         argv,

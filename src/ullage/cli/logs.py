@@ -7,8 +7,7 @@ import sys
 from functools import partial
 
 from ullage.cli.exits import FAILED, complain
-from ullage.cli.program import TASK
-from ullage.cli.target import parse_target
+from ullage.cli.target import TASK, parse_target
 from ullage.client.api import Api, LogPart
 from ullage.client.local import reach
 from ullage.client.log import TaskLog

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 
@@ -11,19 +11,12 @@ from ullage.client.api import Api
 from ullage.client.spec import SessionOptions, session_spec, working_directory
 from ullage.model.application import COMMAND
 from ullage.model.array import Array
-from ullage.model.environment import check_environment
-from ullage.model.error import Conflict, invalid
+from ullage.model.error import Conflict
 from ullage.model.queue import DEFAULT_QUEUE
 from ullage.wire.session import SessionBody, SubmitTasks
 
-_PASSED = ("PATH", "HOME", "LANG", "TERM", "TZ", "USER", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "LD_LIBRARY_PATH")
-_PASSED_PREFIX = "LC_"
-
 _OF_NOTIFIER = "cpu=0.1,mem=128m"
 """The request of the command of `--notify-command`."""
-
-TASK = 1
-"""The number of the one task."""
 
 
 class Program(msgspec.Struct, frozen=True):
@@ -35,35 +28,6 @@ class Program(msgspec.Struct, frozen=True):
     stdin: bytes | None = None
     tty: bool = False
     streamed: bool = False
-
-
-def choose_environment(own: Mapping[str, str], entries: Sequence[str], *, everything: bool) -> dict[str, str]:
-    """Return the environment of the program: common variables of `own` or `everything`, and `entries`.
-
-    An entry is `NAME=VALUE`, or `NAME` for its value in `own`.
-
-    Raises:
-        InvalidRequest: an entry has no name, an invalid name or value, or no value in `own`.
-
-    """
-    common = {
-        name: value for name, value in own.items() if everything or name in _PASSED or name.startswith(_PASSED_PREFIX)
-    }
-    return common | chosen_variables(own, entries)
-
-
-def chosen_variables(own: Mapping[str, str], entries: Sequence[str]) -> dict[str, str]:
-    """Return the variables that entries name, as `choose_environment` describes them."""
-    chosen = {}
-    for entry in entries:
-        name, given, value = entry.partition("=")
-        if not name:
-            raise invalid("--env", entry, "write NAME=VALUE, or NAME for the value it has here")
-        if not given and name not in own:
-            raise invalid("--env", entry, "it is not set here; write NAME=VALUE")
-        check_environment("--env", {name: value})
-        chosen[name] = value if given else own[name]
-    return chosen
 
 
 def create(

@@ -17,6 +17,7 @@ from ullage.cli.interrupts import Interrupts
 from ullage.cli.job import JobRequest, add_job, job_of
 from ullage.cli.logs import exit_code, print_log
 from ullage.cli.standard_input import has_input
+from ullage.cli.target import TASK
 from ullage.client.api import Api
 from ullage.client.local import reach
 from ullage.client.log import TaskLog
@@ -78,7 +79,7 @@ def _run_to_its_end(arguments: argparse.Namespace, interrupts: Interrupts) -> in
     if job.array is not None:
         return _run_array(api, cancellation, interrupts, job.array)
     session = cancellation.session
-    log = TaskLog(api, session, program.TASK, follow=True, on_note=complain)
+    log = TaskLog(api, session, TASK, follow=True, on_note=complain)
     interrupts.cancel = lambda: _cancel(cancellation, log)
     with _watching(api, cancellation):
         if job.standard_input is not None and not job.standard_input.is_all:
@@ -118,7 +119,7 @@ def _run_on_terminal(api: Api, cancellation: _Cancellation, interrupts: Interrup
         ended = None if stream is None else talk(stream, session)
     if ended is not None and ended.reason:
         cancellation.run()  # it would run again, without a client
-    code = code_of_task(api, session, program.TASK, ended)
+    code = code_of_task(api, session, TASK, ended)
     return code if interrupts.code is None else interrupts.code
 
 
@@ -228,7 +229,7 @@ def _explain_waits(api: Api, session: str, ended: threading.Event) -> None:
     while not ended.wait(pause):
         pause = AGAIN_S
         try:
-            if api.task(session, program.TASK).state != TaskState.PENDING:
+            if api.task(session, TASK).state != TaskState.PENDING:
                 printed = ""
                 continue
             explanation = api.why(session)

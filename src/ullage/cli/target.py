@@ -8,6 +8,9 @@ from ullage.client.api import Api
 from ullage.model.array import parse_array
 from ullage.model.error import invalid
 
+TASK = 1
+"""The number of the only task of a session."""
+
 _TASK_FORM = "write SESSION/N with N from 1, or SESSION:INDEX for a task of an array"
 
 
