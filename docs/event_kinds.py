@@ -35,6 +35,8 @@ EVENTS = {
     "node.unknown-owners": "unknown owners hold resources of a node, or do so no longer; `message` names them",
     "quota.alert": "the usage of a quota is near a limit; `message` names the resources",
     "quota.sufficient": "the usage of a quota is below its alert threshold again",
+    "task.attached": "`user` attached to the terminal of a task",
+    "task.exec": "`user` runs another program in the executor of a task",
     "token.created": "an administrator created a token of a user; `message` names both",
     "token.revoked": "a token of a user was ended",
     "session.bind-failed": "an executor could not start, or could not enter the session (code 1001)",

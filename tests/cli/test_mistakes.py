@@ -373,3 +373,16 @@ def test_a_server_names_the_object_that_is_meant(ran, http, line, message):
     code, _, error = ran(line)
     assert code == 2
     assert message in error
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["exec", "work"], "write it last, as in `ullage exec train-1 -- nvidia-smi`"),
+        (["exec", "work", "-t", "--", "bash"], "options come before the task"),
+        (["exec", "work", "-e", "A=1", "--", "env"], "options come before the task"),
+    ],
+)
+def test_exec_says_where_its_program_and_its_options_stand(fake, capsys, words, text):
+    assert main(words) == 2
+    assert text in capsys.readouterr().err

@@ -163,6 +163,8 @@ def test_a_program_beside_a_task_runs_as_the_owner_of_the_task_whoever_asks(serv
         ids = [str(account.pw_uid), str(account.pw_gid)]
         assert (shown[:2], sorted(shown[2:-3], key=int)) == (ids, sorted(groups, key=int))
         assert shown[-3:] == [account.pw_dir, "0022", account.pw_dir]
+    events = service.ran("ann", "events", "--session", session)
+    assert f"{service.users.name('olga')} runs sh in " in events
     for who, text in (("bob", "belongs to"), ("vera", "needs the role user")):
         code, _, err = service.ullage(who, "exec", session, "--", "true")
         assert code == 2

@@ -84,6 +84,14 @@ def test_a_terminal_is_refused_where_the_input_is_none(shell: Shell, task: str) 
     assert b"here it is none: run this verb in a terminal" in done.stderr
 
 
+def test_a_program_may_close_its_terminal_and_open_it_again(shell: Shell, task: str) -> None:
+    script = "exec </dev/null >/dev/null 2>&1; sleep 0.3; exec </dev/tty >/dev/tty; read word; echo got $word"
+    with Screen(shell, "exec", "-t", task, "--", "sh", "-c", script) as screen:
+        screen.type(b"typed\r")
+        screen.until(b"got typed\r\n")
+        assert screen.close() == 0
+
+
 def test_large_output_arrives_whole_on_a_terminal(shell: Shell, task: str) -> None:
     with Screen(shell, "exec", "-t", task, "--", "sh", "-c", "seq 100000; echo end") as screen:
         shown = screen.until(b"end\r\n")

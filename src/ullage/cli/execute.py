@@ -48,8 +48,11 @@ def configure_exec(parser: argparse.ArgumentParser) -> None:
 
 def _exec(arguments: argparse.Namespace) -> int:
     argv = arguments.argv[1:] if arguments.argv[:1] == ["--"] else arguments.argv
-    if not argv:
+    word = next(iter(argv), "")
+    if not word:
         raise invalid("program", "", "write it last, as in `ullage exec train-1 -- nvidia-smi`")
+    if word.startswith("-") and argv is arguments.argv:
+        raise invalid("program", word, "options come before the task, as in `ullage exec -t train-1 -- bash`")
     if arguments.tty:
         require_terminal()
     given = [*(["TERM"] if arguments.tty and "TERM" in os.environ else []), *arguments.env]

@@ -262,12 +262,9 @@ class _Host:
             )
 
     def _start_on_terminal(self, size: bytes) -> None:
-        terminal, end = os.openpty()
-        try:
-            _set_size(terminal, size)
-            self._program = self._popen(end, end, end)
-        finally:
-            os.close(end)
+        terminal, end = os.openpty()  # the end stays open: a program may close it and open it again
+        _set_size(terminal, size)
+        self._program = self._popen(end, end, end)
         os.set_blocking(terminal, False)
         self._terminal = self._input = terminal
         self._outputs = {terminal: FrameKind.STDOUT}
@@ -311,8 +308,6 @@ class _Host:
             data = os.read(descriptor, CHUNK)
         except BlockingIOError:
             return False
-        except OSError:  # EIO: no process has the terminal open
-            data = b""
         if not data:
             del self._outputs[descriptor]
             return False

@@ -11,7 +11,7 @@ from ullage.model.application import COMMAND
 from ullage.model.environment import check_environment
 from ullage.model.error import Conflict, InvalidRequest, UllageError, invalid
 from ullage.model.identity import Role
-from ullage.server.access import Authorizer, Whose, needs
+from ullage.server.access import Authorizer, Whose, caller_of, needs
 from ullage.server.parameters import session_of, task_of
 from ullage.server.routes import route
 from ullage.server.upgrade import Upgraded, require_upgrade
@@ -51,11 +51,12 @@ class TerminalApi:
         self._service.terminals.running(session, task)
         self._check_account(request, session)
         require_upgrade(request)
+        caller = caller_of(request)
 
         async def run(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             try:
                 body = await _read_order(reader)
-                terminal = await self._service.terminals.execute(self._order(session, task, body))
+                terminal = await self._service.terminals.execute(self._order(session, task, body), caller.user)
             except UllageError as error:
                 await write_end(writer, error.message)
             else:
@@ -82,6 +83,7 @@ class TerminalApi:
                 raise Conflict(f"task {task} of {session} has no terminal: {fix}", code="no-terminal", field="task")
             await self._service.news.wait(session, _POLL_S)  # its host is about to connect
         require_upgrade(request)
+        self._service.terminals.attach(session, task, caller_of(request).user)
         return Upgraded(terminal.relay)
 
     def _check_account(self, request: Request, session: str) -> None:

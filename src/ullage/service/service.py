@@ -157,7 +157,7 @@ class UllageService:
         self.catalog = Catalog(context, self.sessions.forget, self.quotas.follow)
         self._waits = Waits(context)
         self.loop = Loop(context, self.executors, self._waits)
-        self.starts, self.terminals = Starts(context, self.loop), Terminals(self.state, self.tasks, engine)
+        self.starts, self.terminals = Starts(context, self.loop), Terminals(self.state, self.tasks, engine, self.events)
         self._recover(store.load(), self._journal)
         self.catalog.install(settings.queues)
         self.sessions.resume()

@@ -7,9 +7,13 @@ from typing import NamedTuple
 from ullage.model.error import Conflict, NotFound
 from ullage.model.task import TaskState
 from ullage.service.engine_port import Engine, ExecOrder, Terminal
+from ullage.service.events import Events
 from ullage.service.state import State
 from ullage.service.store_port import Page
 from ullage.service.tasks import Tasks
+
+_MOST_SHOWN = 100
+"""The most characters of the name of a program in an event."""
 
 
 class RunningTask(NamedTuple):
@@ -25,8 +29,8 @@ class RunningTask(NamedTuple):
 class Terminals:
     """Finds the executors of tasks, and what runs there for clients."""
 
-    def __init__(self, state: State, tasks: Tasks, engine: Engine) -> None:
-        self._state, self._tasks, self._engine = state, tasks, engine
+    def __init__(self, state: State, tasks: Tasks, engine: Engine, events: Events) -> None:
+        self._state, self._tasks, self._engine, self._events = state, tasks, engine, events
 
     def running(self, session: str, task: int) -> RunningTask:
         """Return a task that runs.
@@ -43,14 +47,22 @@ class Terminals:
         shared = record.submissions[found.submission].shared
         return RunningTask(session, task, found.executor, found.input, shared=shared)
 
-    async def execute(self, order: ExecOrder) -> Terminal:
-        """Start another program in the executor of a task.
+    async def execute(self, order: ExecOrder, user: str) -> Terminal:
+        """Start another program in the executor of a task, and record the user who asked for it.
 
         Raises:
             Conflict: it cannot be started (`exec-failed`, `no-terminals`).
 
         """
-        return await self._engine.execute(order)
+        terminal = await self._engine.execute(order)
+        program, *_ = order.argv  # its arguments may be secret
+        text = f"{user} runs {program[:_MOST_SHOWN]} in {order.executor}"
+        self._events.add("task.exec", order.session, task=order.task, executor=order.executor, user=user, message=text)
+        return terminal
+
+    def attach(self, session: str, task: int, user: str) -> None:
+        """Record the user who attaches to a task."""
+        self._events.add("task.attached", session, task=task, user=user, message=f"{user} attached to task {task}")
 
     def of_task(self, session: str, task: int) -> Terminal | None:
         """Return the terminal of a running task; None if it has none, or none yet.
