@@ -5,6 +5,9 @@ import sys
 
 import pytest
 
+from tests.fake_api import FakeSession
+from ullage.wire.session import CreateSession
+
 _CODE = """
 import sys
 from ullage.cli.main import main
@@ -25,6 +28,17 @@ def loaded(*words):
 @pytest.mark.parametrize("verb", ["queue", "sessions", "nodes", "gpus", "executors", "queues", "apps"])
 def test_a_listing_loads_nothing_heavy(fake, verb):
     assert not loaded(verb).intersection(HEAVY)
+
+
+@pytest.mark.parametrize("line", ["queue", "sessions", "show session s", "--help"])
+def test_what_people_type_often_loads_only_what_it_needs(fake, line):
+    fake.sessions["s"] = FakeSession(CreateSession(application="command"), "s")
+    found = loaded(*line.split())
+    assert not found & {"dataclasses", "ullage.cli.slurm", "ullage.client.allocations", *HEAVY, *OF_REQUESTS}
+
+
+def test_the_help_reaches_no_server(fake):
+    assert not loaded("--help") & {"msgspec", "http.client", "ullage.client.api"}
 
 
 @pytest.mark.parametrize("verb", ["queue", "sessions", "apps"])

@@ -7,7 +7,8 @@ import pytest
 from tests.lab import Lab, Machine, a_node
 
 from ullage.model.error import InvalidRequest
-from ullage.model.notice import Notice, NotifyOn, check_host, check_url
+from ullage.model.notice import Notice, check_host, check_url
+from ullage.model.notify_on import NotifyOn
 from ullage.service.notices import FIRST_PAUSE_S, MOST_ATTEMPTS
 from ullage.service.store_port import Page
 

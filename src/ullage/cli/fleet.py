@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cached_property
+
+from msgspec.structs import replace
 
 from ullage.cli.listing import Listing
 from ullage.cli.output import Column

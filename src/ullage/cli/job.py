@@ -21,7 +21,7 @@ from ullage.model.dependency import parse_dependencies
 from ullage.model.duration import FORMS, parse_duration
 from ullage.model.early_signal import USUAL_BEFORE_S, parse_signal
 from ullage.model.error import invalid
-from ullage.model.notice import NotifyOn
+from ullage.model.notify_on import NotifyOn
 from ullage.model.queue import DEFAULT_QUEUE
 from ullage.model.request import ResourceRequirement, parse_amounts
 

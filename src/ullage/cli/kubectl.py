@@ -11,8 +11,9 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec.structs import replace
 
 from ullage import __version__
 from ullage.cli.bindings import CARDS as BOUND_CARDS

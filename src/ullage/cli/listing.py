@@ -6,12 +6,10 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import msgspec
 
-from ullage.cli import slurm
 from ullage.cli.exits import caution
 from ullage.cli.output import DATA, FORMATS, Column, cell_text, cells, data_text, field_text
 from ullage.cli.table import format_table, terminal_width
@@ -38,8 +36,7 @@ class Form(NamedTuple):
     header: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class Listing:
+class Listing(msgspec.Struct, frozen=True, kw_only=True):
     """A kind of rows: bodies of the API. `name` is what other verbs call a row, and `-o name` prints.
 
     A row is selected by `--state` where it has `states_of`, by `--user` and `--me` where it has `users_of`, by
@@ -205,7 +202,9 @@ class Listing:
         return wanted
 
     def _state(self, text: str) -> str:
-        state = slurm.state_of(text.lower().replace("_", "-"), self.known_states)
+        from ullage.cli.slurm import state_of  # noqa: PLC0415  # needed only here
+
+        state = state_of(text.lower().replace("_", "-"), self.known_states)
         if state not in self.known_states:
             meant = did_you_mean(state, self.known_states)
             raise invalid("--state", text, f"{meant}states of a {self.kind} are {', '.join(self.known_states)}")

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
 
 from ullage import __version__
-from ullage.cli import slurm
 from ullage.cli.exits import (
     BROKEN_PIPE,
     FAILED,
@@ -160,6 +159,8 @@ class Parser(argparse.ArgumentParser):
         try:
             return super().parse_known_args(words, namespace)
         except argparse.ArgumentError as error:
+            from ullage.cli import slurm  # noqa: PLC0415  # only mistakes need it
+
             names = (error.argument_name or "").split("/")
             verb = self.prog.rpartition(" ")[2]
             meant = slurm.meant_by(verb, words, lambda word: any(name.startswith(_option_of(word)) for name in names))
@@ -244,6 +245,8 @@ def parse_with(parser: argparse.ArgumentParser, argv: Sequence[str], what: str) 
         sys.stdout.flush()
         raise Exit(end.code if isinstance(end.code, int) else FAILED) from None
     if unread:
+        from ullage.cli import slurm  # noqa: PLC0415  # only mistakes need it
+
         first = next(iter(unread))
         meant = slurm.meant_by(next(iter(argv)), argv, unread.__contains__)
         if not meant and first.startswith("--"):

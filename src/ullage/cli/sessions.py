@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from itertools import islice
+
+from msgspec.structs import replace
 
 from ullage.cli.listing import Listing
 from ullage.cli.output import Column

@@ -5,21 +5,22 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from ullage.cli.output import DATA, add_output, cell_text, field_text, print_data, print_fields
 from ullage.cli.target import find_task
-from ullage.client.allocations import Allocations
 from ullage.client.api import Api
 from ullage.client.local import reach
 from ullage.model.error import Forbidden
 from ullage.model.nearest import Missing
-from ullage.wire.allocation import AllocationBody, QuotaBody
-from ullage.wire.details import ProgramBody
-from ullage.wire.node import ExecutorBody, GpuBody, NodeBody
-from ullage.wire.session import SessionBody, TaskBody
+
+if TYPE_CHECKING:
+    from ullage.client.allocations import Allocations
+    from ullage.wire.allocation import AllocationBody, QuotaBody
+    from ullage.wire.node import ExecutorBody, GpuBody, NodeBody
+    from ullage.wire.session import SessionBody, TaskBody
 
 T = TypeVar("T")
 
@@ -42,6 +43,8 @@ def _show(arguments: argparse.Namespace) -> int:
 
 def _fields(body: msgspec.Struct) -> Iterator[tuple[str, str]]:
     """Yield the fields of a body as texts; those of a program each by itself."""
+    from ullage.wire.details import ProgramBody  # noqa: PLC0415  # only those of sessions and tasks have one
+
     for name in body.__struct_fields__:
         value = getattr(body, name)
         if isinstance(value, ProgramBody):
@@ -81,11 +84,17 @@ def _gpu(api: Api, name: str) -> GpuBody:
 
 
 def _allocation(api: Api, name: str) -> AllocationBody:
-    return Allocations(api.transport).get(name)
+    return _allocations(api).get(name)
 
 
 def _quota(api: Api, name: str) -> QuotaBody:
-    return Allocations(api.transport).quota(name)
+    return _allocations(api).quota(name)
+
+
+def _allocations(api: Api) -> Allocations:
+    from ullage.client.allocations import Allocations  # noqa: PLC0415  # sessions and nodes do not need it
+
+    return Allocations(api.transport)
 
 
 def _executor(api: Api, name: str) -> ExecutorBody:

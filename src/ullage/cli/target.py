@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ullage.client.api import Api
-from ullage.model.array import parse_array
 from ullage.model.error import invalid
 
 TASK = 1
@@ -35,6 +34,8 @@ class Target(NamedTuple):
         """
         if self.element is None:
             return self.task
+        from ullage.model.array import parse_array  # noqa: PLC0415  # most sessions have none
+
         array = api.session(self.session).array
         if array is None:
             raise invalid("index", str(self), f"{self.session} is no array; write {self.session}/N with N from 1")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from datetime import datetime, timedelta
 
-from ullage.cli import slurm
 from ullage.model.duration import parse_duration
 from ullage.model.error import invalid
 
@@ -54,7 +52,11 @@ def parse_past(text: str, now: float, field: str) -> float:
         InvalidRequest: the text has another form.
 
     """
-    if (at := slurm.time_of(text, now, past=True)) is not None:
+    from datetime import datetime  # noqa: PLC0415  # most verbs read no times
+
+    from ullage.cli.slurm import time_of  # noqa: PLC0415  # as above
+
+    if (at := time_of(text, now, past=True)) is not None:
         return max(0.0, at)
     try:
         if text[-1:] in _AGO:
@@ -74,7 +76,11 @@ def parse_begin(text: str, now: float) -> float:
         InvalidRequest: the text has another form.
 
     """
-    if (at := slurm.time_of(text, now, past=False)) is not None:
+    from datetime import datetime, timedelta  # noqa: PLC0415  # most verbs read no times
+
+    from ullage.cli.slurm import time_of  # noqa: PLC0415  # as above
+
+    if (at := time_of(text, now, past=False)) is not None:
         return at
     if text.startswith("+"):
         return now + parse_duration(text[1:], "begin")

@@ -15,7 +15,6 @@ from ullage.client.rows import Rows
 from ullage.client.stream import Message, read_messages
 from ullage.client.transport import Transport, path_of
 from ullage.wire.catalog import ApplicationBody, PutApplicationBody, PutQueueBody, QueueBody
-from ullage.wire.details import SessionDetails, TaskDetails
 from ullage.wire.event import EventBody
 from ullage.wire.explanation import Explanation
 from ullage.wire.history import HistoryBody, StartBody, StayBody, UsageBody
@@ -37,6 +36,7 @@ from ullage.wire.session import (
 )
 
 if TYPE_CHECKING:
+    from ullage.wire.details import SessionDetails, TaskDetails
     from ullage.wire.node_topology import TopologyBody
 
 PAGE = 1000
@@ -263,6 +263,8 @@ class Api(ServerReads):
 
     def session_details(self, session: str) -> SessionDetails:
         """Return one session with its program, its limits, and those of its queue."""
+        from ullage.wire.details import SessionDetails  # noqa: PLC0415  # few programs need it
+
         return self.transport.call("GET", path_of("sessions", session, "details"), SessionDetails)
 
     def update_session(self, session: str, changes: UpdateSession) -> SessionBody:
@@ -318,6 +320,8 @@ class Api(ServerReads):
 
     def task_details(self, session: str, task: int) -> TaskDetails:
         """Return one task with its program and its limits."""
+        from ullage.wire.details import TaskDetails  # noqa: PLC0415  # few programs need it
+
         return self.transport.call("GET", path_of("sessions", session, "tasks", task, "details"), TaskDetails)
 
     def cancel_task(self, session: str, task: int) -> TaskBody:

@@ -15,7 +15,7 @@ from ullage.model.choice import parse_choice
 from ullage.model.dependency import parse_dependencies
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.nearest import did_you_mean
-from ullage.model.notice import NotifyOn
+from ullage.model.notify_on import NotifyOn
 from ullage.model.request import ResourceRequirement
 from ullage.wire.session import CreateSession, SetupBody
 

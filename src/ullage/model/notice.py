@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 from fnmatch import fnmatchcase
 from urllib.parse import urlsplit
 
 from ullage.model.error import invalid
 
 MAX_URL = 2000
-
-
-class NotifyOn(StrEnum):
-    """Which ends of a session are sent: all, or those with a task that did not succeed."""
-
-    END = "end"
-    FAIL = "fail"
 
 
 @dataclass(frozen=True, slots=True)

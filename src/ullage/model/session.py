@@ -11,7 +11,8 @@ from ullage.model.early_signal import parse_signal
 from ullage.model.environment import check_absolute_path, check_environment
 from ullage.model.error import Conflict, invalid
 from ullage.model.name import check_name
-from ullage.model.notice import NotifyOn, check_url
+from ullage.model.notice import check_url
+from ullage.model.notify_on import NotifyOn
 from ullage.model.quantity import format_bytes
 from ullage.model.queue import DEFAULT_QUEUE, MAX_PRIORITY, check_weight
 from ullage.model.request import DEFAULT_REQUIREMENT, ResourceRequirement

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from ullage.model.notice import Notice, NotifyOn
+from ullage.model.notice import Notice
+from ullage.model.notify_on import NotifyOn
 from ullage.model.task import TaskState
 from ullage.service.context import ServiceContext
 from ullage.service.journal import in_one_write

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ullage.model.notice import NotifyOn
+from ullage.model.notify_on import NotifyOn
 from ullage.wire.schema import View
 from ullage.wire.session import SessionBody, TaskBody
 

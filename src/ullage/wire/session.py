@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ullage.model.notice import NotifyOn
+from ullage.model.notify_on import NotifyOn
 from ullage.model.queue_name import DEFAULT_QUEUE
 from ullage.wire.requirement import ResourceMap
 from ullage.wire.schema import Schema, View
