@@ -55,7 +55,7 @@ class ApiServer:
         self.rules = Rules(self.store)
         self.canned: list[Canned] = []
         self.asked: list[tuple[str, str]] = []  # method and path with query of every call so far
-        self.writes: list[tuple[str, str]] = []  # who wrote, by what its token says after a slash, and the path
+        self.writes: list[tuple[str, str]] = []  # carried out: who wrote, as its token says, and the path
         self.bookmark_s = bookmark_s
         self.configz: Item | None = None  # the answer of every kubelet; None: it may not be asked
         self.hook: Hook | None = None  # asked about the pods of its namespace
@@ -147,8 +147,9 @@ class ApiServer:
             return await self._pass_on(request, f"{proxied['namespace']}/{proxied['service']}", proxied["rest"])
         if request.method == "GET":
             return self._get(request)
+        answer = await self._write(request, *_parse(request.url.path))
         self.writes.append((who, request.url.path))
-        return await self._write(request, *_parse(request.url.path))
+        return answer
 
     async def _write(self, request: Request, key: Key, subresource: str) -> Response:
         try:

@@ -8,6 +8,7 @@ import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -191,9 +192,10 @@ class ControlPlane:
         )
 
     def writes(self) -> list[tuple[str, str]]:
-        """Who wrote, and the path, of all writes that were answered so far."""
+        """Who wrote, and the path, of all writes that were carried out so far."""
         lines = (json.loads(line) for line in (self.folder / "audit.log").read_text().splitlines())
-        return [(line["user"]["username"], line["requestURI"].partition("?")[0]) for line in lines]
+        done = (line for line in lines if line["responseStatus"]["code"] < HTTPStatus.BAD_REQUEST)
+        return [(line["user"]["username"], line["requestURI"].partition("?")[0]) for line in done]
 
     def _start(self, name: str, ready: str, *options: str) -> Process:
         process = Process(name, self.folder, *options)

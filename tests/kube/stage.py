@@ -203,7 +203,7 @@ class Stage:
         return str(pod["spec"].get("nodeName", ""))
 
     def writes_of(self, front: Front) -> list[str]:
-        """Paths that it has written to."""
+        """Paths of its writes that were carried out. One that a frozen leader had begun may be refused later."""
         told = self.server.writes() if isinstance(self.server, ControlPlane) else self.server.writes
         return [path for who, path in told if who == front.name]
 
