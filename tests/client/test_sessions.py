@@ -490,6 +490,18 @@ def test_who_waits_for_results_is_warned_once_of_why_nothing_runs(fake, client, 
         next(results)
 
 
+def test_a_program_that_makes_warnings_errors_still_gets_its_results(fake, client, monkeypatch, capfd):
+    monkeypatch.setattr(exchange, "POLL_S", 0.0)
+    fake.hold, fake.reason = True, "insufficient-gpu"
+    session = client.session()
+    future = session.submit(square, 2)
+    before = len(fake.seen)
+    wait_until(lambda: len(fake.seen) > before + 20, "it waits on")
+    assert not future.done()
+    session.cancel()
+    assert f"warning: session {session.id} waits: 0 of 4 gpus are free" in capfd.readouterr().err
+
+
 def test_a_session_that_runs_something_gives_no_warning(fake, client, monkeypatch):
     monkeypatch.setattr(exchange, "POLL_S", 0.0)
     fake.hold = True

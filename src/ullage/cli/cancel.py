@@ -11,7 +11,7 @@ from ullage.cli.several import for_each
 from ullage.cli.target import Target, parse_target
 from ullage.client.api import Api
 from ullage.client.local import reach
-from ullage.client.spec import user_name
+from ullage.client.own_name import own_name
 from ullage.model.counted import counted
 from ullage.model.error import InvalidRequest, NotFound
 from ullage.model.nearest import did_you_mean
@@ -47,14 +47,15 @@ def configure_requeue(parser: argparse.ArgumentParser) -> None:
 def _cancel(arguments: argparse.Namespace) -> int:
     targets = [parse_target(text) for text in arguments.targets]
     filters = {name: getattr(arguments, name) for name in _FILTERS if getattr(arguments, name) is not None}
-    if arguments.me:
-        filters["user"] = user_name()
-    if bool(targets) == bool(filters):
+    selects = bool(filters) or arguments.me
+    if bool(targets) == selects:
         both = ", not both" if targets else ""
         text = f"name sessions, or select them by --queue, --user, --me, --state or --app{both}"
         raise InvalidRequest(text, field="targets")
     api = reach(start=False)
-    if filters:
+    if arguments.me:
+        filters["user"] = own_name(api)
+    if selects:
         found = _find(api, filters)
         if not found:
             caution([f"no open session has {', '.join(f'{name}={value}' for name, value in filters.items())}"])

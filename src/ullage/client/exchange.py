@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import uuid
 import warnings
@@ -232,11 +233,19 @@ class Exchange:
         text = f"session {self._session} waits: {'; '.join((why.summary, *why.suggestions))}"
         if text != self._warned:
             self._warned = text
-            warnings.warn(text, stacklevel=1)
+            _warn(text)
 
     def _fail_all(self, error: BaseException) -> None:
         for future in self._outstanding.drop_all():
             future.fail(error)
+
+
+def _warn(text: str) -> None:
+    """Warn from a thread, where nobody catches the exception that a program may make of warnings."""
+    try:
+        warnings.warn(text, stacklevel=1)
+    except UserWarning:
+        print(f"warning: {text}", file=sys.stderr)  # noqa: T201  # as a warning
 
 
 def _may_resume(future: Future[Any]) -> bool:

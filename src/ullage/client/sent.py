@@ -29,6 +29,9 @@ from ullage.worker import received
 Cached = type(functools.lru_cache(len))
 """The type of functions of `functools.lru_cache`."""
 
+_BY_VALUE = (FunctionType, type, Cached)
+"""Types of what workers may not be able to import."""
+
 Reduced = Any
 """What `object.__reduce__` may return, or NotImplemented."""
 
@@ -82,7 +85,7 @@ class _Digest:
     """A file that only hashes what is written."""
 
     def __init__(self) -> None:
-        self.hash = hashlib.blake2b(digest_size=16)
+        self.hash = hashlib.sha256()  # processors compute it
 
     def write(self, data: bytes) -> None:
         self.hash.update(data)
@@ -102,7 +105,7 @@ class _VersionPickler(_Pickler):
     """Pickles functions and classes as their names."""
 
     def persistent_id(self, value: object) -> str | None:
-        return self._sent.name_of(value) if isinstance(value, FunctionType | type | Cached) else None
+        return self._sent.name_of(value) if isinstance(value, _BY_VALUE) else None
 
 
 class _SentPickler(_Pickler):
@@ -113,6 +116,8 @@ class _SentPickler(_Pickler):
         self._spaces: dict[str, _Space] = {}
 
     def reducer_override(self, value: Any) -> Reduced:
+        if not isinstance(value, _BY_VALUE):  # as cloudpickle, which takes longer to say so
+            return NotImplemented
         if isinstance(value, Cached):
             return self._reduce_cached(value)
         reduced = super().reducer_override(value)
