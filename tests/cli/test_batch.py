@@ -15,7 +15,7 @@ import httpx2
 import pytest
 
 from tests.system.live_server import LiveServer, wait_until
-from ullage import connect
+from ullage import Unplaceable, connect
 
 Ullage = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -237,6 +237,33 @@ def test_a_queue_has_defaults_and_maxima(ullage: Ullage, http: httpx2.Client) ->
     body = next(queue for queue in http.get("/v1/queues").json() if queue["name"] == "short")
     assert (body["max_time_s"], body["max_resreq"], body["weight"]) == (None, "cpu=1", 2)
     ullage("queues", "delete", "short")
+
+
+def test_a_request_above_the_limit_of_its_queue_is_refused_unless_it_waits_for_a_higher_one(
+    ullage: Ullage, http: httpx2.Client
+) -> None:
+    ullage("queues", "set", "tight", "--limit", "mem=300m")
+    large = ("-q", "tight", "-r", "cpu=0.1,mem=400m")
+    for line in (
+        ("run", *large, "--", "true"),
+        ("submit", *large, "-n", "refused", "--", "true"),
+        ("submit", *large, "--array", "1-3", "--begin", "+1h", "--", "true"),
+    ):
+        done = ullage(*line, code=78)
+        assert "it asks for mem=400Mi; there is a limit of mem=300Mi on queue tight" in done.stderr
+        assert "raise the limit: ullage queues set tight --limit mem=400Mi; or wait with --wait" in done.stderr
+    assert http.get("/v1/sessions/refused").json()["state"] == "closed"
+    with connect() as client:
+        for ask in (client.session, lambda **options: client.open_session("shared", **options)):
+            with pytest.raises(Unplaceable, match="there is a limit of mem=300Mi on queue tight") as refused:
+                ask(queue="tight", resreq="cpu=0.1,mem=200m", batch_size=2)
+            assert "cpu=0.1,mem=150Mi,gpu=0 is within the limits" in refused.value.suggestions
+    ullage("cancel", "shared")
+    ullage("submit", *large, "--wait", "-n", "patient", "--", "true")
+    assert "above-limit: it is larger than a limit ever allows" in ullage("why", "patient").stdout
+    ullage("queues", "set", "tight", "--limit", "mem=400m")
+    assert ullage("logs", "-f", "patient").stdout == ""
+    ullage("queues", "delete", "tight")
 
 
 def test_a_command_is_run_when_a_session_has_failed(ullage: Ullage, tmp_path: Path) -> None:

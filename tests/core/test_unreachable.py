@@ -8,23 +8,21 @@ from tests.lab import Lab, a_node
 from ullage.core.books.fleet import Fleet
 from ullage.core.explaining.limits import unreachable
 from ullage.core.placing.policy import Policy
-from ullage.core.sharing.world import Demand, World
-from ullage.core.verdict.sentences import MEANINGS
+from ullage.core.sharing.reach import Reach
+from ullage.core.sharing.world import Demand
 from ullage.model.allocation import Allocation
 from ullage.model.queue import Limit, Queue
-from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
 
 NODES = [a_node("n1", cpu=8, gpus=2), a_node("n2", cpu=4, gpus=1)]
 TIGHT = (Queue("above", limit=Limit(cpu_milli=6000)), Queue("tight", parent="above"))
-OVER = MEANINGS[Code.APPLICATION_LIMIT]
 FIVE = "min_instances 5 is more than the nodes in service hold, even empty"
 
 
 def never(resreq: str, queues: tuple[Queue, ...] = (Queue("default"),), **facts: object) -> str | None:
     demand = Demand("s", 1, ResourceRequirement.from_string(resreq), **facts)
     busy = [Allocation("other", "n1", ResourceRequirement.from_string("cpu=8,gpu=2"), ("GPU-n1-0", "GPU-n1-1"))]
-    texts = {unreachable(World(Fleet(NODES, held), queues=queues), Policy(), demand) for held in ([], busy)}
+    texts = {unreachable(Reach(Fleet(NODES, held), Policy(), queues), demand) for held in ([], busy)}
     (text,) = texts  # what others hold makes no difference
     return text
 
@@ -42,7 +40,8 @@ def never(resreq: str, queues: tuple[Queue, ...] = (Queue("default"),), **facts:
         (
             "cpu=1",
             {"min_instances": 4, "application_max": 3},
-            f"min_instances 4 never fits, even alone: {OVER}: function may have 3 executors, and it needs 4 more",
+            "min_instances 4 never fits, even alone: it asks for 4 executors; there is a limit of 3 on application "
+            "function",
         ),
     ],
 )
@@ -52,11 +51,13 @@ def test_a_minimum_above_what_all_nodes_or_the_application_may_hold_is_named(
     assert never(resreq, **facts) == said
 
 
-def test_a_limit_above_the_queue_that_one_batch_never_fits_is_named():
+def test_a_limit_above_the_queue_that_the_minimum_never_fits_is_named():
     assert never("cpu=2", TIGHT, queue="tight", batch_size=3) is None
-    limit = "the queue, or one above it, is at its limit: above may hold cpu=6 and holds 0; it needs"
-    assert never("cpu=7", TIGHT, queue="tight") == f"the session never fits, even alone: {limit} 7"
-    assert never("cpu=2", TIGHT, queue="tight", min_instances=4) == f"min_instances 4 never fits, even alone: {limit} 8"
+    assert never("cpu=7", TIGHT, queue="tight", min_instances=2) is None  # the reason of the session is the limit
+    assert never("cpu=2", TIGHT, queue="tight", min_instances=4) == (
+        "min_instances 4 never fits, even alone: it asks for cpu=8 for 4 executors; "
+        "there is a limit of cpu=6 on queue above"
+    )
 
 
 def test_the_answer_to_why_warns_of_a_minimum_that_is_never_reached():

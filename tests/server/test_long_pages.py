@@ -13,9 +13,9 @@ from starlette.requests import Request
 
 from tests.lab import Lab, a_node
 from tests.service.answers import SERVER
+from ullage.core.explaining import explain
 from ullage.core.explaining.explain import reject
 from ullage.model.identity import Identity, Role
-from ullage.server import snapshot
 from ullage.server.access import IDENTITY
 from ullage.server.answers import Answers
 from ullage.server.api import ServerApi
@@ -80,7 +80,7 @@ def test_the_event_loop_turns_while_the_reason_of_each_node_is_looked_for(
         assert turned.wait(60), "the event loop waits for the reasons"
         return reject(*arguments)
 
-    monkeypatch.setattr(snapshot, "reject", slowly)
+    monkeypatch.setattr(explain, "reject", slowly)
     monkeypatch.setattr("ullage.server.api.durable", lambda use_case, *given: _now(use_case(*given, lambda: None)))
     with Lab(a_node(gpus=1)) as lab:
         lab.session("s", "gpu=2")

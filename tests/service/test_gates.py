@@ -12,9 +12,11 @@ import pytest
 from tests.books import a_card, a_node, ask
 from tests.clock import Clock
 
+from ullage.core.explaining.cures import cure_text
 from ullage.core.placing.decision import Refusal
 from ullage.core.placing.rules import Rules
 from ullage.core.verdict.quota import Quotas
+from ullage.core.verdict.sentences import reject_text
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, GangClaim, Request
 from ullage.model.node import Node, NodeState
@@ -634,6 +636,16 @@ def test_waiting_pods_know_their_position_and_the_limit_of_their_queue() -> None
     standing = world.gates.standings()
     assert {uid: (each.position, each.waiting) for uid, each in standing.items()} == {"p1": (1, 2), "p0": (2, 2)}
     assert world.code("p0") is Code.QUEUE_LIMIT
+
+
+def test_a_pod_above_the_limit_of_its_queue_waits_for_another_limit_and_not_for_others() -> None:
+    world = World(machine("a", 4), queues=(parse_queue("x", "root", 1, None, "gpu=1"),))
+    world.come(pod("large", 2, created_at=1.0), pod("small", created_at=2.0), pod("next", created_at=3.0))
+    assert world.go() == ["small"]
+    assert (world.code("large"), world.code("next")) == (Code.ABOVE_LIMIT, Code.QUEUE_LIMIT)
+    (why,) = world.gates.refusals()["large"].rejections
+    assert reject_text(why).endswith("it asks for gpu=2; there is a limit of gpu=1 on queue x")
+    assert cure_text(why) == "ask for less, or have the limit raised: waiting does not help"
 
 
 def test_nothing_is_placed_where_no_node_takes_work() -> None:

@@ -9,7 +9,7 @@
 | 70 | a bug in Ullage (EX_SOFTWARE) |
 | 74 | the output cannot be written, as on a full disk (EX_IOERR) |
 | 75 | the current state refuses it, or the disk of the server is full; try again later (EX_TEMPFAIL) |
-| 78 | no node can ever hold the request (EX_CONFIG) |
+| 78 | the request can never be placed: no node can hold it, or a limit of its queue forbids it (EX_CONFIG) |
 | 124 | the program of `ullage run` reached its time limit (`-t`), as with timeout(1) |
 | 125 | the program did not finish: its executors were lost too often; that of `ullage exec` ended with its executor |
 | 126, 127 | the program of `ullage run` or `ullage exec` cannot be run, is not found |
@@ -113,6 +113,6 @@ def report(error: UllageError) -> int:
     hint = _HINTS.get(error.code) or (_LISTS.get(error.field or "") if isinstance(error, NotFound) else None)
     if isinstance(error, Unplaceable):
         fits = "; ".join(error.suggestions) or "ask for less"
-        hint = f"{fits}; or wait with --wait until there is such a node"
+        hint = f"{fits}; or wait with --wait until that changes"
     complain(message, hint)
     return code_of(error)

@@ -143,7 +143,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="send the standard input; of more than 16Mi `run` streams the rest",
     )
-    parser.add_argument("--wait", action="store_true", help="wait also if no node can hold it today")
+    parser.add_argument("--wait", action="store_true", help="wait also if no node, or no limit, allows it today")
 
 
 def job_of(arguments: argparse.Namespace) -> JobRequest:

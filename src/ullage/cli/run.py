@@ -200,7 +200,7 @@ def _begin(job: JobRequest) -> tuple[Api, _Cancellation]:
     """Create the session and submit its tasks.
 
     Raises:
-        Unplaceable: no node can ever hold it, and `--wait` is not given.
+        Unplaceable: it can never be placed, and `--wait` is not given.
 
     """
     api = reach(start=True)
@@ -210,9 +210,9 @@ def _begin(job: JobRequest) -> tuple[Api, _Cancellation]:
         complain(f"{session} asks for {body.resreq}: what is left out of {job.amounts} has the defaults")
     cancellation = _Cancellation(api, session)
     try:
-        program.submit(api, session, job.program, array=job.array)
         if not job.wait:
-            refuse_unplaceable(api, api.session(session))
+            refuse_unplaceable(api, body)
+        program.submit(api, session, job.program, array=job.array)
         if job.notify_command is not None:
             program.notify(api, session, job.notify_command, job.options, environment=job.environment)
         caution(body.warnings)

@@ -78,7 +78,7 @@ class AsyncClient:
             AlreadyExists: `name` is taken.
             NotFound: the application or the queue does not exist.
             InvalidRequest: an option is invalid or unknown.
-            Unplaceable: no node can ever hold the request, and the option `wait` is not set.
+            Unplaceable: the request can never be placed, and the option `wait` is not set.
 
         """
 
@@ -94,7 +94,7 @@ class AsyncClient:
         Raises:
             NotFound: it does not exist, and no options are given.
             InvalidRequest: it differs from the options, or an option is unknown.
-            Unplaceable: options are given, no node can ever hold the request, and `wait` is not set.
+            Unplaceable: options are given, the request can never be placed, and `wait` is not set.
 
         """
 

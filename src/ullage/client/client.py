@@ -77,7 +77,7 @@ class Client(ServerReads):
             AlreadyExists: `name` is taken.
             NotFound: the application or the queue does not exist.
             InvalidRequest: an option is invalid or unknown.
-            Unplaceable: no node can ever hold the request, and the option `wait` is not set.
+            Unplaceable: the request can never be placed, and the option `wait` is not set.
 
         """
         body = self._api.create_session(session_spec(name, options))
@@ -94,7 +94,7 @@ class Client(ServerReads):
         Raises:
             NotFound: it does not exist, and no options are given.
             InvalidRequest: it differs from the options, or an option is unknown.
-            Unplaceable: options are given, no node can ever hold the request, and `wait` is not set.
+            Unplaceable: options are given, the request can never be placed, and `wait` is not set.
 
         """
         creates = bool(options.keys() - {"carry_context"})

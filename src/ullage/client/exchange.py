@@ -16,7 +16,7 @@ from ullage.client.future import TaskFuture
 from ullage.client.log import TaskLog
 from ullage.client.outstanding import Outstanding, OutstandingCall
 from ullage.model.error import Conflict, UllageError
-from ullage.model.rejection import Code
+from ullage.model.rejection import NEVER_PLACED, Code
 from ullage.model.task import TaskState
 from ullage.wire.session import SubmitTasks
 
@@ -26,8 +26,8 @@ POLL_S = 20.0
 QUIET_S = 3.0
 """Seconds without a result after which a session that runs nothing gets an explanation."""
 
-_LASTING = frozenset({Code.BIND_FAILURES, Code.TOO_LARGE})
-"""Reasons that stay until somebody mends the cause, or adds a node."""
+_LASTING = NEVER_PLACED | {Code.BIND_FAILURES}
+"""Reasons that stay until somebody mends the cause, adds a node, or raises a limit."""
 
 _JOIN_S = 1.0
 """Seconds to wait for a thread that only has to end; it is a daemon."""

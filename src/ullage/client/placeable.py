@@ -1,21 +1,21 @@
-"""Refusal of new sessions that no node can ever hold."""
+"""Refusal of new sessions that are never placed."""
 
 from __future__ import annotations
 
 from ullage.client.api import Api
 from ullage.model.error import Unplaceable
-from ullage.model.rejection import Code
+from ullage.model.rejection import NEVER_PLACED
 from ullage.wire.session import SessionBody
 
 
 def refuse_unplaceable(api: Api, body: SessionBody) -> None:
-    """Refuse a session that no node could hold even if it were empty.
+    """Refuse a session that would wait also if all else ended: no node can hold it, or a limit never allows it.
 
     Raises:
-        Unplaceable: no node can hold it; the error has the amounts, and requests that fit.
+        Unplaceable: so it is; the error has the amounts, and what would help.
 
     """
-    if body.reason == Code.TOO_LARGE:
+    if body.reason in NEVER_PLACED:
         explanation = api.why(body.id)
         error = Unplaceable(body.message or explanation.summary, tuple(explanation.suggestions))
         if error.suggestions:

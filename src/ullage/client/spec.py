@@ -33,7 +33,7 @@ class SessionOptions(TypedDict, total=False):
     `working_directory` are for the executors. It runs `after` other sessions have ended with
     success (`ok:ID`), ended (`end:ID`), failed (`fail:ID`) or started (`start:ID`), and not before `begin_at` (a
     `datetime`, or seconds since 1970). The URL `notify` gets a notice of its end, or with `notify_on` "fail" only if a
-    task did not succeed. A request that no node can ever hold is refused, unless `wait` is set. An `owner` other than
+    task did not succeed. A request that can never be placed is refused, unless `wait` is set. An `owner` other than
     oneself is for operators. With `carry_context=False` calls have no context variables of their caller.
     """
 

@@ -20,7 +20,7 @@ serves others. So each eviction has a winner, and ends no task once the winner i
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -42,14 +42,14 @@ from ullage.core.sharing.entitlement import (
     share_tree,
     shortage,
     wanted_units,
-    why_no_room,
 )
 from ullage.core.sharing.plan import Action, Plan, Release, Reuse, Start, Unbind
 from ullage.core.sharing.promise import Promises, Unit, charge_back, places_of
+from ullage.core.sharing.reach import Reach
 from ullage.core.sharing.shares import Leaf
 from ullage.core.sharing.world import WORKING, Cause, Demand, Eviction, ExecutorView, World
 from ullage.model.allocation import Allocation
-from ullage.model.rejection import Code
+from ullage.model.rejection import NEVER_PLACED, Code
 from ullage.model.request import ResourceRequirement
 
 
@@ -280,20 +280,19 @@ class _Cycle:
             self._wake_at.extend(at for at in ends if self._time < at < inf)
 
     def _explain_waiting(self) -> None:
-        fits_at_all: dict[Hashable, bool] = {}
+        reach = Reach(self._world.fleet, self._policy, self._world.queues)
         for demand in self._world.demands:
             leaf = self._leaves[demand.session]
-            if leaf.shape not in fits_at_all:
-                fits_at_all[leaf.shape] = has_room(self._empty, demand)
             held = leaf.held * demand.batch_size
             if demand.ready and leaf.leaving and leaf.held > self._ceiling(demand):
                 self._waiting[demand.session] = Code.MAX_INSTANCES  # what is promised to it waits for its own to leave
             if held >= demand.want or demand.session in self._waiting:
                 continue
-            if demand.held_back is not None:
+            obstacle = reach.obstacle(demand)
+            if demand.held_back is not None and (demand.held_back is Code.CLOSED or obstacle not in NEVER_PLACED):
                 self._waiting[demand.session] = demand.held_back
-            elif not fits_at_all[leaf.shape]:
-                self._waiting[demand.session] = why_no_room(self._world.fleet, self._policy, demand)
+            elif obstacle is not None:
+                self._waiting[demand.session] = obstacle
             elif leaf.stopped in (Code.QUEUE_LIMIT, Code.APPLICATION_LIMIT, Code.RESERVED):
                 self._waiting[demand.session] = leaf.stopped
             elif leaf.leaving and self._at_maximum(demand):

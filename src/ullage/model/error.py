@@ -44,7 +44,10 @@ class Forbidden(InvalidRequest):
 
 
 class Unplaceable(InvalidRequest):
-    """No node can ever satisfy the request, whatever ends or is freed; `suggestions` are requests that fit."""
+    """The request is never satisfied, whatever ends: no node can hold it, or a limit forbids it.
+
+    `suggestions` are requests that fit, or other changes that help.
+    """
 
     code = "unplaceable"
 

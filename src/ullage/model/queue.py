@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isfinite
 
@@ -38,22 +39,29 @@ class Limit:
     memory_bytes: int | None = None
     gpu_milli: int | None = None
 
-    def __str__(self) -> str:
-        amounts = (self.cpu_milli, self.memory_bytes, self.gpu_milli)
-        whole = str(Resources(*(amount or 0 for amount in amounts))).split(",")
-        return ",".join(text for text, amount in zip(whole, amounts, strict=True) if amount is not None)
+    def __iter__(self) -> Iterator[int | None]:
+        yield self.cpu_milli
+        yield self.memory_bytes
+        yield self.gpu_milli
 
-    def allows(self, held: Resources) -> bool:
-        """Return whether `held` stays within the limit in every dimension."""
-        return self.exceeded(held) is None
+    def __str__(self) -> str:
+        whole = str(Resources(*(amount or 0 for amount in self))).split(",")
+        return ",".join(text for text, amount in zip(whole, self, strict=True) if amount is not None)
 
     def exceeded(self, held: Resources) -> str | None:
         """Return the first dimension in which `held` exceeds the limit."""
-        limits = (self.cpu_milli, self.memory_bytes, self.gpu_milli)
-        for name, limit, amount in zip(DIMENSIONS, limits, held, strict=True):
-            if limit is not None and amount > limit:
-                return name
-        return None
+        parts = zip(DIMENSIONS, self.broken_by(held), strict=True)
+        return next((name for name, limit in parts if limit is not None), None)
+
+    def broken_by(self, held: Resources) -> Limit:
+        """Return the part of the limit that `held` exceeds; of a limit that it stays within nothing."""
+        pairs = zip(self, held, strict=True)
+        return Limit(*(limit if limit is not None and amount > limit else None for limit, amount in pairs))
+
+    def part_of(self, amounts: Resources) -> Limit:
+        """Return these amounts in the dimensions that the limit binds."""
+        pairs = zip(self, amounts, strict=True)
+        return Limit(*(None if limit is None else amount for limit, amount in pairs))
 
 
 @dataclass(frozen=True, slots=True)

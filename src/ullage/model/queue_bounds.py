@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from ullage.model.error import InvalidRequest, invalid
@@ -16,7 +16,7 @@ CODE = "above-queue-maximum"
 
 def defaults_of(queues: Mapping[str, Queue], name: str) -> ResourceRequirement | None:
     """Return the requirement of a session that states none: that of its queue, or of the nearest one above it."""
-    stated = (queue.bounds.default_resreq for queue in _upwards(queues, name))
+    stated = (queue.bounds.default_resreq for queue in upwards(queues, name))
     return next((each for each in stated if each is not None), None)
 
 
@@ -30,7 +30,7 @@ def within_bounds(queues: Mapping[str, Queue], spec: SessionSpec, own_timeout_s:
         InvalidRequest: the session is above a maximum (`above-queue-maximum`); field, value, limit and fix are named.
 
     """
-    above = tuple(_upwards(queues, spec.queue))
+    above = tuple(upwards(queues, spec.queue))
     for queue in above:
         _check_size(queue, spec.resreq)
     stated = own_timeout_s if spec.task_timeout_s is None else spec.task_timeout_s
@@ -64,7 +64,7 @@ def _refused(field: str, value: str, fix: str) -> InvalidRequest:
     return InvalidRequest(invalid(field, value, fix).message, code=CODE, field=field)
 
 
-def _upwards(queues: Mapping[str, Queue], name: str) -> Iterable[Queue]:
+def upwards(queues: Mapping[str, Queue], name: str) -> Iterator[Queue]:
     """Yield a queue, then those above it."""
     queue = queues.get(name)
     while queue is not None:

@@ -29,6 +29,7 @@ class Code(StrEnum):
     CORDONED = "node-cordoned"
     RESERVED = "held-for-another"
     TOO_LARGE = "unplaceable"
+    ABOVE_LIMIT = "above-limit"
     QUEUE_LIMIT = "queue-limit"
     APPLICATION_LIMIT = "application-limit"
     SHARE = "fair-share-reached"
@@ -106,6 +107,9 @@ class Code(StrEnum):
     QUOTA_TOTAL_WORKERS = "total.max.workers.limit"
     QUOTA_TOTAL_CORES = "total.max.cores.limit"
 
+
+NEVER_PLACED = frozenset({Code.TOO_LARGE, Code.ABOVE_LIMIT})
+"""Codes of a session that is not placed although all else ends: only other nodes, limits or requests help."""
 
 _OF_ZONES = frozenset(
     {Code.TOPOLOGY_UNKNOWN, Code.NODE_POLICY_WEAKER, Code.ZONES_TOO_MANY}

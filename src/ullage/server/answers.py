@@ -20,20 +20,10 @@ from ullage.model.rejection import Code
 from ullage.model.task import TaskResult, TaskState
 from ullage.server.placements import placement_body
 from ullage.server.rejections import rejection_body
+from ullage.server.session_facts import SessionFacts, SessionReasons, session_facts
 from ullage.server.session_list import foremost
 from ullage.server.session_warnings import warning_session
-from ullage.server.snapshot import (
-    SessionFacts,
-    StateSnapshot,
-    gpu_body,
-    node_body,
-    node_facts,
-    queue_bodies,
-    reason_of,
-    session_body,
-    session_facts,
-    session_in,
-)
+from ullage.server.snapshot import StateSnapshot, gpu_body, node_body, node_facts, queue_bodies, session_in
 from ullage.service.card_use import Sample
 from ullage.service.service import UllageService
 from ullage.service.state import ExecutorRecord, SessionRecord
@@ -67,9 +57,10 @@ class Answers:
 
     def sessions(self, records: Iterable[SessionRecord]) -> Callable[[], list[SessionBody]]:
         """Return a function for a thread that returns these sessions as they are now."""
-        fleet, policy = self._service.state.fleet.copy(apart=True), self._service.policy
+        state = self._service.state
+        reasons = SessionReasons(state.fleet.copy(apart=True), self._service.policy, state)
         found = [SessionFacts.of(record) for record in records]
-        return lambda: [session_body(fleet, policy, facts) for facts in found]
+        return lambda: [reasons.body(facts) for facts in found]
 
     def session(self, record: SessionRecord) -> OneSession:
         """Return a session; for a request that can never be placed, with the reason."""
@@ -81,12 +72,13 @@ class Answers:
 
     def _session(self, record: SessionRecord, warn: Callable[[Fleet], list[str]]) -> OneSession:
         """Return a session. Why no node can take a request is looked for in a thread: every node has its reason."""
-        fleet, policy, facts = self._service.state.fleet, self._service.policy, SessionFacts.of(record)
-        is_long = reason_of(fleet, policy, facts) is Code.TOO_LARGE
-        books = fleet.copy(apart=True) if is_long else fleet
+        state, policy, facts = self._service.state, self._service.policy, SessionFacts.of(record)
+        is_long = SessionReasons(state.fleet, policy, state).reason(facts) is Code.TOO_LARGE
+        books = state.fleet.copy(apart=True) if is_long else state.fleet
+        reasons = SessionReasons(books, policy, state)
 
         def body() -> SessionBody:
-            return msgspec.structs.replace(session_body(books, policy, facts), warnings=warn(books))
+            return msgspec.structs.replace(reasons.body(facts), warnings=warn(books))
 
         return body if is_long else body()
 

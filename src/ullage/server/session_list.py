@@ -16,7 +16,7 @@ from ullage.model.nearest import did_you_mean
 from ullage.model.session import SessionState
 from ullage.model.task import TaskState
 from ullage.server.parameters import count_of
-from ullage.server.snapshot import SessionFacts
+from ullage.server.session_facts import SessionFacts
 from ullage.service.state import SessionRecord
 
 MOST = 10_000

@@ -10,27 +10,18 @@ from typing import NamedTuple
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.usage import CardHolding
-from ullage.core.explaining.explain import reject
-from ullage.core.explaining.summary import summary
-from ullage.core.placing.placement import Placer
-from ullage.core.placing.policy import Policy
-from ullage.core.sharing.entitlement import has_room, why_no_room
 from ullage.core.sharing.shares import dominant_share
-from ullage.core.sharing.world import WORKING, Demand
-from ullage.core.verdict.sentences import MEANINGS
 from ullage.model.grant import Grant
 from ullage.model.node import Node
 from ullage.model.quantity import PPM
 from ullage.model.queue import Limit, Queue, QueueBounds
-from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI, Resources
-from ullage.model.session import SessionInfo
-from ullage.model.session_state import activity
 from ullage.model.task import TaskState
+from ullage.server.session_facts import SessionFacts, SessionReasons, session_facts
 from ullage.service.card_use import free_ppm
 from ullage.service.service import UllageService
-from ullage.service.state import SessionRecord, State
+from ullage.service.state import State
 from ullage.wire.amount import AmountBody
 from ullage.wire.body import body_of
 from ullage.wire.catalog import QueueBody
@@ -49,32 +40,6 @@ SessionOf = Callable[[str], ExecutorSession]
 """Returns the session behind an id of the ledger."""
 
 
-class SessionFacts(NamedTuple):
-    """A session. `held` counts its working `executors`."""
-
-    info: SessionInfo
-    counts: Mapping[TaskState, int]
-    executors: int
-    held: int
-    deserved: int
-    waiting_for: Code | None
-    open: bool
-
-    @classmethod
-    def of(cls, record: SessionRecord) -> SessionFacts:
-        """Return the facts of a session now."""
-        executors = record.executors
-        return cls(
-            info=record.session,
-            counts=dict(record.counts),
-            executors=len(executors),
-            held=sum(executor.phase in WORKING for executor in executors.values()),
-            deserved=record.deserved,
-            waiting_for=record.waiting_for,
-            open=record.open,
-        )
-
-
 class NodeFacts(NamedTuple):
     """A node, the requirements of its executors, and facts outside of the books."""
 
@@ -90,9 +55,9 @@ class StateSnapshot:
     """Facts and a copy of the books at one time. They are immutable."""
 
     fleet: Fleet
-    policy: Policy
     node_facts: Sequence[NodeFacts]
     session_facts: Sequence[SessionFacts]
+    reasons: SessionReasons
     queue_of: Mapping[str, Queue]
     executors: Mapping[str, ExecutorSession]
 
@@ -100,11 +65,12 @@ class StateSnapshot:
     def of(cls, service: UllageService, notes: Mapping[str, str]) -> StateSnapshot:
         """Return the state now; `notes` are remarks about nodes, by name."""
         state = service.state
+        fleet = state.fleet.copy(apart=True)
         return cls(
-            fleet=state.fleet.copy(apart=True),
-            policy=service.policy,
+            fleet=fleet,
             node_facts=node_facts(service, notes),
             session_facts=session_facts(state),
+            reasons=SessionReasons(fleet, service.policy, state),
             queue_of=dict(state.queues),
             executors={uid: session_in(state, uid) for uid in state.executors},
         )
@@ -124,18 +90,11 @@ class StateSnapshot:
 
     def bodies(self, sessions: Iterable[SessionFacts]) -> list[SessionBody]:
         """Return these sessions as bodies."""
-        return [session_body(self.fleet, self.policy, facts) for facts in sessions]
+        return [self.reasons.body(facts) for facts in sessions]
 
     def queues(self) -> list[QueueBody]:
         """Return the share tree; see `queue_bodies`."""
         return queue_bodies(self.fleet, self.queue_of, self.session_facts)
-
-
-def session_facts(state: State) -> list[SessionFacts]:
-    """Return the facts of all sessions in the order of creation."""
-    return [
-        SessionFacts.of(record) for record in sorted(state.sessions.values(), key=lambda record: record.session.number)
-    ]
 
 
 def node_facts(service: UllageService, notes: Mapping[str, str], names: Iterable[str] | None = None) -> list[NodeFacts]:
@@ -163,49 +122,6 @@ def session_in(state: State, uid: str) -> ExecutorSession:
 
 
 # --- bodies ---
-
-
-def session_body(fleet: Fleet, policy: Policy, facts: SessionFacts) -> SessionBody:
-    """Return a session; for a request that can never be placed, with the reason, which takes long on many nodes."""
-    info, counts = facts.info, facts.counts
-    spec, (reason, message) = info.spec, _reason(fleet, policy, facts)
-    return body_of(
-        SessionBody,
-        info,
-        spec,
-        facts,
-        **{state.value: counts[state] for state in TaskState},
-        activity=activity(info.state, pending=counts[TaskState.PENDING], running=counts[TaskState.RUNNING]),
-        resreq=str(spec.resreq),
-        share=dominant_share(fleet.holding(spec.resreq, facts.executors), fleet.total),
-        after=[str(each) for each in spec.after],
-        awaits=[str(each) for each in info.awaits],
-        reason=reason,
-        message=message,
-    )
-
-
-def reason_of(fleet: Fleet, policy: Policy, facts: SessionFacts) -> Code | None:
-    """Return what a session waits for, also before it asks for anything that can never be placed."""
-    if not facts.open or facts.waiting_for is not None:
-        return facts.waiting_for if facts.open else None
-    if facts.executors:  # also on a node that is cordoned
-        return None
-    demand = _demand(facts.info)
-    return None if has_room(Placer(fleet.emptied(), policy), demand) else why_no_room(fleet, policy, demand)
-
-
-def _demand(info: SessionInfo) -> Demand:
-    return Demand(info.id, info.number, info.spec.resreq, batch_size=info.spec.batch_size)
-
-
-def _reason(fleet: Fleet, policy: Policy, facts: SessionFacts) -> tuple[str | None, str]:
-    code = reason_of(fleet, policy, facts)
-    if code is None:
-        return None, facts.info.cancel_reason
-    if code is Code.TOO_LARGE:
-        return code.value, summary(code, _demand(facts.info), reject(fleet, facts.info.spec.resreq))
-    return code.value, MEANINGS[code]
 
 
 def gpu_body(fleet: Fleet, card: int, session_of: SessionOf) -> GpuBody:

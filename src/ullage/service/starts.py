@@ -10,7 +10,7 @@ from ullage.core.placing.reserving import reserving_requests
 from ullage.core.sharing.world import WORKING
 from ullage.core.verdict.sentences import MEANINGS
 from ullage.model.history import PastSession
-from ullage.model.rejection import Code
+from ullage.model.rejection import NEVER_PLACED, Code
 from ullage.service.context import ServiceContext
 from ullage.service.foresight import Estimate, Foresight, Known, RunningTasks
 from ullage.service.loop import Loop
@@ -69,7 +69,7 @@ class Starts:
         held_back = record.held_back(self._clock())
         if held_back not in (None, Code.BEGIN_TIME, Code.BACKOFF):
             return f"no estimate: {MEANINGS[held_back]}"
-        return ""
+        return f"no estimate: {MEANINGS[record.waiting_for]}" if record.waiting_for in NEVER_PLACED else ""
 
     def _foresight(self, past: Sequence[PastSession], reader: str | None) -> Foresight:
         allocator, now = self._state.allocator, self._clock()

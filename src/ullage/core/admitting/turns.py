@@ -27,6 +27,7 @@ from ullage.core.placing.policy import Order
 from ullage.core.placing.reserving import reserving
 from ullage.core.placing.rules import Rules
 from ullage.core.sharing.entitlement import shortage
+from ullage.core.sharing.reach import limit_of
 from ullage.core.sharing.shares import Leaf, ShareTree, Vector, dominant_share
 from ullage.core.sharing.world import Demand
 from ullage.core.verdict.cards import refusal_of
@@ -155,8 +156,8 @@ class _Round:
         self._waiting: dict[Leaf, deque[Unit]] = {}
         self._count(units)
         leaves = [*self._waiting, *self._held()]
-        self._queues = self._named(leaves)
-        self._tree = ShareTree(self._fleet.total, self._queues, leaves, Order.FIFO)
+        self._queues = {queue.name: queue for queue in self._named(leaves)}
+        self._tree = ShareTree(self._fleet.total, self._queues.values(), leaves, Order.FIFO)
 
     def run(self) -> Turns:
         for leaf in [leaf for leaf, waiting in self._waiting.items() if next(iter(waiting)).begun]:
@@ -176,7 +177,8 @@ class _Round:
         """Return why the units of a leaf that were not tried are refused: a limit, or the refusal of an equal unit."""
         code = leaf.stopped
         if code in (Code.QUEUE_LIMIT, Code.APPLICATION_LIMIT):
-            return Refusal((Rejection(code, Cure.QUOTA),))
+            above = limit_of(self._queues, leaf.queue, Resources(*leaf.unit))
+            return Refusal((above or Rejection(code, Cure.QUOTA),))
         return None if code in (None, Code.STARTING) else self._why.get(leaf.shape)
 
     # --- the tree ---
@@ -227,7 +229,7 @@ class _Round:
         return _capped(total)
 
     def _shares(self) -> dict[str, float]:
-        usage = {queue.name: Resources(*self._tree.usage(queue.name)) for queue in self._queues}
+        usage = {name: Resources(*self._tree.usage(name)) for name in self._queues}
         return {name: dominant_share(held, self._fleet.total) for name, held in usage.items()}
 
     # --- one unit ---

@@ -22,6 +22,7 @@ _BY_CODE = {
     Code.GPU_NOT_RUNNING: "repair the card, or add cards",
     Code.GPU_MISSING: "repair the card, or add cards",
     Code.CAPACITY_UNKNOWN: "",
+    Code.ABOVE_LIMIT: "ask for less, or have the limit raised: waiting does not help",
     Code.QUEUE_LIMIT: "wait until others of the queue end, or have its limit raised",
     Code.GANG_INCOMPLETE: "create the missing members",
 }

@@ -13,12 +13,13 @@ import numpy as np
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.cycle import schedule
-from ullage.core.explaining.limits import limit_text, unreachable
+from ullage.core.explaining.limits import limit_text, unreachable, within_limit
 from ullage.core.explaining.summary import summary
 from ullage.core.placing.placement import Placer
 from ullage.core.placing.policy import Policy
-from ullage.core.sharing.entitlement import Leaves, entitlement, has_room, place_unit, why_no_room
+from ullage.core.sharing.entitlement import Leaves, entitlement, place_unit
 from ullage.core.sharing.plan import Plan
+from ullage.core.sharing.reach import Reach
 from ullage.core.sharing.shares import ShareTree, dominant_share
 from ullage.core.sharing.world import Demand, ExecutorPhase, World
 from ullage.core.verdict.cards import CardVerdicts, exclusion_of, open_cards
@@ -83,9 +84,10 @@ def explain(
         return Reasons(session, Code.CLOSED, None, summary(Code.CLOSED, None))
     plan = schedule(world, policy, now, deserved=deserved)
     held = world.held()
-    code = _code(world, demand, plan, [executor.phase for executor in held.get(session, ())], policy=policy)
-    rejections = reject(world.fleet, demand.requirement) if code in CURES else ()
     mine = held.get(session, [])
+    reach = Reach(world.fleet, policy, world.queues)
+    code = _code(demand, plan, [executor.phase for executor in mine], reach)
+    rejections = rejections_of(world.fleet, demand, code, reach)
     return Reasons(
         session=session,
         code=code,
@@ -99,12 +101,22 @@ def explain(
         position=_position(world, policy, plan, session),
         rejections=rejections,
         holders=_holders(world, demand, plan, rejections) if code in _OTHERS_COULD_HELP else (),
-        suggestions=suggest(world, policy, demand, code, deserved=plan.deserved.get(session, 0)),
-        warnings=tuple(filter(None, [unreachable(world, policy, demand)])),
+        suggestions=within_limit(reach, world.queues, demand)
+        if code is Code.ABOVE_LIMIT
+        else suggest(world, policy, demand, code, deserved=plan.deserved.get(session, 0)),
+        warnings=tuple(filter(None, [unreachable(reach, demand)])),
     )
 
 
 _OTHERS_COULD_HELP = {code for code, cure in CURES.items() if cure is Cure.CAPACITY} - {Code.BACKOFF}
+
+
+def rejections_of(fleet: Fleet, demand: Demand, code: Code, reach: Reach) -> tuple[Rejection, ...]:
+    """Return what refuses one batch, for a code: the limit that it exceeds, or each node."""
+    if code is Code.ABOVE_LIMIT:
+        limit = reach.limit(demand)
+        return () if limit is None else (limit,)
+    return reject(fleet, demand.requirement) if code in CURES else ()
 
 
 def reject(fleet: Fleet, asked: ResourceRequirement) -> tuple[Rejection, ...]:
@@ -158,14 +170,13 @@ def of_empty_card(fleet: Fleet, refusal: Rejection) -> Rejection:
     )
 
 
-def _code(world: World, demand: Demand, plan: Plan, phases: list[ExecutorPhase], *, policy: Policy) -> Code:
+def _code(demand: Demand, plan: Plan, phases: list[ExecutorPhase], reach: Reach) -> Code:
     waiting = plan.waiting.get(demand.session)
     if waiting is not None:
         return waiting
     work = demand.pending + demand.running
     if not work:  # what can never be placed is said before there are tasks
-        fits = bool(phases) or has_room(Placer(world.fleet.emptied(), policy), demand)
-        return Code.NOTHING_PENDING if fits else why_no_room(world.fleet, policy, demand)
+        return (None if phases else reach.obstacle(demand)) or Code.NOTHING_PENDING
     if not phases and demand.pending < demand.batch_size:
         return Code.GANG_INCOMPLETE
     if any(phase is ExecutorPhase.STARTING for phase in phases) or not phases:

@@ -27,6 +27,8 @@ def summary(
     by_zones = sorted((each for each in rejections if each.of_zones), key=lambda each: not each.zones)
     if code is Code.TOO_LARGE and not _best(rejections) and by_zones:
         return f"no node can take it: {reject_text(by_zones[0])}"
+    if code is Code.ABOVE_LIMIT and rejections:
+        return first_text(rejections)
     excluded = _excluded(rejections) if code is Code.TOO_LARGE else None
     if excluded is not None:
         return f"no node can take it: {first_text([each for each in rejections if each.code is excluded])}"

@@ -104,14 +104,6 @@ def has_room(placer: Placer, demand: Demand) -> bool:
     return int(placer.room(demand.requirement).sum()) >= demand.batch_size
 
 
-def why_no_room(fleet: Fleet, policy: Policy, demand: Demand) -> Code:
-    """Return why a unit fits no empty node that takes new work: none is large enough, or those that are take none."""
-    if not fleet.schedulable.any():
-        return Code.NO_NODES
-    closed_fit = not fleet.schedulable.all() and has_room(Placer(fleet.opened(), policy), demand)
-    return Code.NO_NODES if closed_fit else Code.TOO_LARGE
-
-
 class Leaves:
     """The leaves of sessions in the share tree; counts are in units (whole batches)."""
 
