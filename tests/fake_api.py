@@ -560,7 +560,7 @@ class _Handler(BaseHTTPRequestHandler):
                 tasks=60,
                 missing=0,
             ),
-            queues=[],
+            queues=self.fake.queues,
             sessions=[self.fake.body(session) for session in self.fake.sessions.values()],
         )
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ullage.bootstrap.settings import NodeSection, Settings
+from ullage.bootstrap.settings import NodeSection, QueueSection, Settings
 from ullage.bootstrap.settings_check import unsatisfiable
 from ullage.engines.local.sharing import Unenforced
 from ullage.model.gpu import Gpu
@@ -27,6 +27,10 @@ from ullage.model.node import Node
         (
             Settings(node=NodeSection(reserved="mem=9g")),
             ["node.reserved: all memory of this machine (8Gi) is reserved: no work can run"],
+        ),
+        (
+            Settings(queues={"lab": QueueSection(guarantee="gpu=2"), "rest": QueueSection(guarantee="cpu=4")}),
+            ["queue lab is guaranteed gpu=2; all nodes together have gpu=1"],
         ),
     ],
 )

@@ -7,10 +7,11 @@ from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 import yaml
 
-from tests.fake_api import TOKEN, leave_files
+from tests.fake_api import TOKEN, leave_files, queue
 from ullage.bootstrap import database_check
 from ullage.bootstrap.machine_checks import check_cards, check_cgroups, check_compiler, check_settings
 from ullage.cli.main import main
@@ -139,6 +140,12 @@ def test_a_wrong_token_and_a_wrong_address_are_bad(doctor, fake, monkeypatch):
 def test_a_misspelt_variable_is_a_warning(doctor, home, monkeypatch):
     monkeypatch.setenv("ULLAGE_HOEM", "/x")
     assert "did you mean ULLAGE_HOME?" in doctor()[1]["variables"]["text"]
+
+
+def test_a_guarantee_that_cannot_be_met_is_warned_of(doctor, fake):
+    text = "queue vast is guaranteed gpu=100; all nodes together have gpu=4"
+    fake.queues = [msgspec.structs.replace(queue(name), warnings=[text]) for name in ("vast", "other")]
+    assert doctor()[1]["queues"]["text"] == text
 
 
 def test_settings_that_stop_a_server_are_bad(home):

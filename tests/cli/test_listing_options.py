@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -233,8 +234,18 @@ def test_queues_are_drawn_below_their_parents():
 def test_queues_are_set_changed_and_deleted(ran):
     code, out, _ = ran("queues set lab --weight 3 --guarantee gpu=1 --limit gpu=2")
     assert code == 0
-    assert out.splitlines()[1].split()[:4] == ["lab", "3", "0.0%", "··········"]
-    assert ran("queues set lab-a --parent lab")[0] == 0
+    assert [line.split(maxsplit=1) for line in out.splitlines()[:5]] == [
+        ["queue", "lab"],
+        ["parent", "root"],
+        ["weight", "3"],
+        ["guarantee", "gpu=1"],
+        ["limit", "gpu=2"],
+    ]
+    assert ran("show queue lab")[1] == out
+    _, out, _ = ran("queues set lab-a --parent lab --default-resreq mem=2g --max-time 90m")
+    shown = dict(re.split(r"  +", line) for line in out.splitlines())
+    assert (shown["parent"], shown["longest time"], shown["limit"]) == ("lab", "1h30m", "-")
+    assert (shown["default request"], shown["holds"]) == ("cpu=0,mem=2Gi,gpu=0", "cpu=0,mem=0,gpu=0")
     code, out, _ = ran("queues set lab --limit none -o json")
     body = json.loads(out)
     assert (body["weight"], body["guarantee"], body["limit"]) == (3, "gpu=1", None)
@@ -243,6 +254,16 @@ def test_queues_are_set_changed_and_deleted(ran):
     assert ran("queues -o name --sort -name")[1].splitlines() == ["lab-a", "lab", "default"]
     assert ran("queues delete lab")[0] == 75
     assert [ran(f"queues delete {name}")[0] for name in ("lab-a", "lab")] == [0, 0]
+
+
+def test_a_guarantee_above_what_all_nodes_have_is_warned_of_where_it_is_set_and_shown(ran, http):
+    code, out, error = ran("queues set vast --guarantee gpu=100")
+    assert (code, out.splitlines()[3].split()) == (0, ["guarantee", "gpu=100"])
+    assert error.startswith("warning: queue vast is guaranteed gpu=100; all nodes together have gpu=")
+    assert ran("queues")[2] == ran("show queue vast")[2] == error
+    assert f"warning: {http.get('/v1/queues').json()[-1]['warnings'][0]}\n" == error
+    assert ran("queues delete vast")[0] == 0
+    assert ran("queues")[2] == ""
 
 
 @pytest.mark.parametrize(

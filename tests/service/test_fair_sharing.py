@@ -10,6 +10,7 @@ from ullage.core.books.fleet import Fleet
 from ullage.core.placing.policy import Policy
 from ullage.model.queue import Limit, Queue
 from ullage.model.rejection import Code
+from ullage.model.resources import Resources
 from ullage.service.engine_port import ExecutorGone
 
 
@@ -271,3 +272,14 @@ def test_a_turn_without_demand_does_not_build_the_books_of_the_entitlement(monke
         lab.session("s", tasks=1)
         assert copies
         assert lab.engine.alive
+
+
+def test_who_waits_for_room_is_told_of_a_guarantee_that_takes_more_than_there_is():
+    vast = Queue("vast", guarantee=Resources(cpu_milli=9000))
+    with Lab(a_node(cpu=4), queues=(vast, Queue("other"))) as lab:
+        lab.session("first", queue="vast", tasks=20)
+        lab.session("held-back", queue="other", tasks=20)
+        text = "queue vast is guaranteed cpu=9; all nodes together have cpu=4"
+        assert lab.service.why("held-back").warnings == (text,)
+        lab.service.catalog.put_queue(Queue("vast", guarantee=Resources(cpu_milli=2000)), lambda: None)
+        assert lab.service.why("held-back").warnings == ()

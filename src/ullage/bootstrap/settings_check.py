@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ullage.bootstrap.settings import Settings
 from ullage.inventory.facts import absent
 from ullage.inventory.machine import MachineSettings
+from ullage.model.guarantees import distinct, unmet_guarantees
 from ullage.model.node import Node
 from ullage.model.quantity import format_bytes
 from ullage.model.resources import DIMENSIONS, Resources, show_milli
@@ -28,6 +29,7 @@ def _sentences(settings: Settings, machine: MachineSettings, node: Node) -> Iter
     if requirement is not None:
         for name, asked, there in _above(requirement.resources, node.allocatable):
             yield f"resreq: {name} {asked} is more than this machine has for work ({there}): sessions need their own"
+    yield from distinct(unmet_guarantees(settings.share_tree(), node.allocatable))
     for card in absent(node.gpus, machine.facts):
         yield f"node.card: the settings describe {card}, but this machine has no such card"
 

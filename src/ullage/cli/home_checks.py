@@ -146,6 +146,9 @@ def _of_answering(there: ServerEndpoint) -> Iterator[Finding]:
             yield Finding("version", OK, f"the server and this command line are {__version__}")
         for text in there.warnings:
             yield Finding("settings", WARN, text)
+        for text in dict.fromkeys(text for queue in overview.queues for text in queue.warnings):
+            if text not in there.warnings:
+                yield Finding("queues", WARN, text, "lower it with `ullage queues set`, or add nodes")
         yield from _clock(overview.at - middle)
     except InvalidRequest as error:
         yield Finding("server", BAD, error.message, "the token of a local server is in the file `token` of its home")

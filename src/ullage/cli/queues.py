@@ -6,12 +6,14 @@ import argparse
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ullage.cli.exits import caution
 from ullage.cli.listing import Listing
-from ullage.cli.output import Column, add_output, print_row
+from ullage.cli.output import Column, add_output, cell_text, print_fields, print_row
 from ullage.cli.request import as_typed
 from ullage.cli.size import show_size
 from ullage.cli.times import show_span
 from ullage.client.local import reach
+from ullage.model.counted import counted
 from ullage.model.duration import parse_duration
 from ullage.model.error import InvalidRequest
 from ullage.model.queue import ROOT
@@ -85,9 +87,7 @@ _OPTIONS = {name: f"--{name}" for name in ("parent", "weight", "guarantee", "lim
 
 
 def configure_queues(parser: argparse.ArgumentParser) -> None:
-    actions = QUEUES.configure_with_actions(
-        parser, lambda _: reach(start=False).queues(), "ullage queues list --sort -share"
-    )
+    actions = QUEUES.configure_with_actions(parser, _queues, "ullage queues list --sort -share")
     put = actions.add_parser(
         "set",
         help="create a queue, or change what is given of one",
@@ -119,6 +119,37 @@ def configure_queues(parser: argparse.ArgumentParser) -> None:
     delete.set_defaults(act=_delete)
 
 
+def _queues(arguments: argparse.Namespace) -> list[QueueBody]:
+    found = reach(start=False).queues()
+    if not arguments.watch:
+        caution(dict.fromkeys(text for queue in found for text in queue.warnings))
+    return found
+
+
+def print_queue(queue: QueueBody, output: str) -> None:
+    """Print what a queue is and holds, with units; in other formats as its listing does."""
+    caution(queue.warnings)
+    if output != "table":
+        print_row(queue, COLUMNS, output)
+        return
+    held = (show_milli(queue.held.cpu_milli), show_size(queue.held.memory_bytes), show_milli(queue.held.gpu_milli))
+    fields = {
+        "queue": queue.name,
+        "parent": queue.parent,
+        "weight": queue.weight,
+        "guarantee": queue.guarantee,
+        "limit": queue.limit,
+        "default request": queue.default_resreq,
+        "largest request": queue.max_resreq,
+        "default time": _span(queue.default_time_s),
+        "longest time": _span(queue.max_time_s),
+        "share": f"{queue.share:.1%}",
+        "holds": ",".join(f"{name}={amount}" for name, amount in zip(("cpu", "mem", "gpu"), held, strict=True)),
+        "sessions": f"{queue.sessions} open, {counted(queue.pending, 'task')} pending, {queue.running} running",
+    }
+    print_fields([(name, cell_text(value)) for name, value in fields.items()])
+
+
 def _set(arguments: argparse.Namespace) -> int:
     given = {name: value for name in _OPTIONS if (value := getattr(arguments, name)) is not None}
     api = reach(start=False)
@@ -133,7 +164,7 @@ def _set(arguments: argparse.Namespace) -> int:
     named = _OPTIONS | {f"queues.{arguments.name}.parent": "--parent"}
     with as_typed(named):
         body = api.put_queue(arguments.name, PutQueueBody(**wanted))
-    print_row(body, COLUMNS, arguments.output)
+    print_queue(body, arguments.output)
     return 0
 
 

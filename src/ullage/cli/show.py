@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -19,6 +19,7 @@ from ullage.model.nearest import Missing
 if TYPE_CHECKING:
     from ullage.client.allocations import Allocations
     from ullage.wire.allocation import AllocationBody, QuotaBody
+    from ullage.wire.catalog import QueueBody
     from ullage.wire.node import ExecutorBody, GpuBody, NodeBody
     from ullage.wire.session import SessionBody, TaskBody
 
@@ -33,9 +34,13 @@ def configure_show(parser: argparse.ArgumentParser) -> None:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    body = _FIND[arguments.kind](reach(start=False), arguments.id)
+    body: Any = _FIND[arguments.kind](reach(start=False), arguments.id)
     if arguments.output in DATA:
         print_data(body, arguments.output)
+    elif arguments.kind == "queue":
+        from ullage.cli.queues import print_queue  # noqa: PLC0415  # other kinds need no amounts of requests
+
+        print_queue(body, arguments.output)
     else:
         print_fields(list(_fields(body)))
     return 0
@@ -78,6 +83,10 @@ def _node(api: Api, name: str) -> NodeBody:
     return _only("node", name, {node.name: node for node in api.nodes()})
 
 
+def _queue(api: Api, name: str) -> QueueBody:
+    return _only("queue", name, {queue.name: queue for queue in api.queues()})
+
+
 def _gpu(api: Api, name: str) -> GpuBody:
     gpus = api.gpus()
     return _only("gpu", name, {f"{gpu.node}/{gpu.index}": gpu for gpu in gpus} | {gpu.uuid: gpu for gpu in gpus})
@@ -104,6 +113,7 @@ def _executor(api: Api, name: str) -> ExecutorBody:
 _FIND: dict[str, Callable[[Api, str], msgspec.Struct]] = {
     "session": _session,
     "task": _task,
+    "queue": _queue,
     "node": _node,
     "gpu": _gpu,
     "application": Api.application,

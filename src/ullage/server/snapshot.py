@@ -8,10 +8,13 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import NamedTuple
 
+import msgspec
+
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.usage import CardHolding
 from ullage.core.sharing.shares import dominant_share
 from ullage.model.grant import Grant
+from ullage.model.guarantees import unmet_guarantees
 from ullage.model.node import Node
 from ullage.model.quantity import PPM
 from ullage.model.queue import Limit, Queue, QueueBounds
@@ -170,10 +173,12 @@ def queue_bodies(fleet: Fleet, queues: Mapping[str, Queue], sessions: Iterable[S
             members.setdefault(queue.name, []).append(facts)
             queue = queues.get(queue.parent)
     total = fleet.total
-    return [
+    unmet = unmet_guarantees(queues.values(), total)
+    found = (
         _queue(queue, held.get(name, CardHolding()), members.get(name, ()), total)
         for name, queue in sorted(queues.items())
-    ]
+    )
+    return [msgspec.structs.replace(body, warnings=unmet.get(body.name, [])) for body in found]
 
 
 def _queue(queue: Queue, held: CardHolding, members: Sequence[SessionFacts], total: Resources) -> QueueBody:

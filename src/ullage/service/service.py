@@ -18,6 +18,7 @@ from ullage.core.placing.policy import Policy
 from ullage.core.placing.rules import Rules
 from ullage.core.topology.rules import AS_USUAL, ZoneRules
 from ullage.model.error import Unavailable
+from ullage.model.guarantees import distinct, unmet_guarantees
 from ullage.model.profile import Profiles
 from ullage.model.profiles import SHIPPED
 from ullage.model.queue import Queue
@@ -70,6 +71,7 @@ from ullage.service.store_port import Drop, PutExecutor, Record, Snapshot, Store
 from ullage.service.system_users import SystemUsers
 from ullage.service.tasks import Tasks
 from ullage.service.terminals import Terminals
+from ullage.service.unmet_guarantees import with_unmet
 from ullage.service.waits import Waits
 
 
@@ -253,9 +255,14 @@ class UllageService:
         """
         record = self.state.session(session_id)
         why, info, last = self.loop.explaining(record.id, open_=record.open), record.session, record.last_failure
-        waits = text_of_waits(info, self.state)
-        counts = dict(record.counts)
-        return lambda: with_ends(with_dependencies(with_failures(why(), info, last), info, waits), info.id, counts)
+        waits, counts = text_of_waits(info, self.state), dict(record.counts)
+        unmet = distinct(unmet_guarantees(self.state.queues.values(), self.state.fleet.total))
+
+        def explain() -> Reasons:
+            reasons = with_dependencies(with_failures(why(), info, last), info, waits)
+            return with_unmet(with_ends(reasons, info.id, counts), unmet)
+
+        return explain
 
     # --- restart ---
 

@@ -64,7 +64,10 @@ class PutQueueBody(Schema, frozen=True, kw_only=True):
 
 
 class QueueBody(View, frozen=True, kw_only=True):
-    """A queue of the share tree; `share` is its dominant share as a fraction of the fleet."""
+    """A queue of the share tree; `share` is its dominant share as a fraction of the fleet.
+
+    `warnings` name a guarantee that all nodes together cannot meet, alone or with those of other queues.
+    """
 
     name: str
     parent: str
@@ -80,3 +83,4 @@ class QueueBody(View, frozen=True, kw_only=True):
     max_resreq: str | None = None
     default_time_s: float | None = None
     max_time_s: float | None = None
+    warnings: list[str] = []
