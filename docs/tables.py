@@ -266,6 +266,7 @@ def settings_() -> str:
         ("users", user_settings.UsersSection),
         ("users.queues.NAME", user_settings.QueueUsersSection),
         ("history", settings.HistorySection),
+        ("fair_share", settings.FairShareSection),
         ("kube", settings.KubeSection),
         ("kube.bindings", kube_settings.BindingsSection),
         ("kube.bindings.quotas.OWNER", kube_settings.OwnerQuotaSection),

@@ -16,6 +16,7 @@ from ullage.core.placing.policy import Policy
 from ullage.model.executor import BindCode
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
+from ullage.model.past_use import HalfLife
 from ullage.model.queue import Queue
 from ullage.model.request import ResourceRequirement
 from ullage.model.session import SessionSpec
@@ -262,13 +263,14 @@ class Machine(Lab):
         self.store = open_store(self._path)
         self._woken.clear()
         self.engine = SimulatedEngine(lambda: self.now)
-        self._serve(ServiceSettings(policy=self.policy, queues=self.queues))
+        self._serve(ServiceSettings(policy=self.policy, queues=self.queues, half_life=self.half_life))
         for node in self._nodes:
             self.service.on_engine_event(NodeReported(node))
         self.pump()
 
     queues: tuple[Queue, ...] = ()
     policy = Policy()
+    half_life: HalfLife | None = None
 
     def claims(self) -> set[int]:
         return {order.claim for worker in self.engine.workers.values() for order in worker.tasks}

@@ -40,8 +40,10 @@ def never(resreq: str, queues: tuple[Queue, ...] = (Queue("default"),), **facts:
         (
             "cpu=1",
             {"min_instances": 4, "application_max": 3},
-            "min_instances 4 never fits, even alone: it asks for 4 executors; there is a limit of 3 on application "
-            "function",
+            (
+                "min_instances 4 never fits, even alone: "
+                "it asks for 4 executors; there is a limit of 3 on application function"
+            ),
         ),
     ],
 )

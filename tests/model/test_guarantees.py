@@ -20,7 +20,7 @@ FIVE = f"all queues together are guaranteed gpu=5; {HAVE} gpu=4"
         ([("a", "root", "gpu=5,cpu=9,mem=1g")], {"a": [f"queue a is guaranteed cpu=9,gpu=5; {HAVE} cpu=8,gpu=4"]}),
         ([("a", "root", "gpu=2"), ("b", "root", "gpu=3"), ("c", "root", "cpu=1")], {"a": [FIVE], "b": [FIVE]}),
         ([("a", "root", "gpu=4"), ("b", "a", "gpu=3"), ("c", "b", "gpu=2")], {}),
-        ([("a", "root", "gpu=1"), ("b", "a", "gpu=2"), ("c", "a", "gpu=3")], dict.fromkeys("abc", [FIVE])),
+        ([("a", "root", "gpu=1"), ("b", "a", "gpu=2"), ("c", "a", "gpu=3")], {name: [FIVE] for name in "abc"}),
         (
             [("a", "root", "gpu=9"), ("b", "root", "gpu=1,cpu=5"), ("c", "root", "cpu=4")],
             {

@@ -198,7 +198,7 @@ def test_a_queue_is_parsed_from_text():
 @pytest.mark.parametrize("weight", [0, 1001, -1, 2.0, "2", True, None], ids=repr)
 def test_a_weight_is_a_whole_number_from_1_to_1000(weight):
     assert_refused(lambda: check_weight("weight", weight), "weight", repr(weight))
-    assert_refused(lambda: Queue("team", weight=weight), "weight", repr(weight))
+    assert_refused(lambda: parse_queue("team", "root", weight, None, None), "weight", repr(weight))
 
 
 @pytest.mark.parametrize(("name", "parent"), [("root", "other"), ("team", "team")], ids=["the root", "its own parent"])

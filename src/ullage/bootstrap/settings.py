@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from ullage.bootstrap.history_settings import FairShareSection, HistorySection
 from ullage.bootstrap.kube_settings import KubeSection
 from ullage.bootstrap.request_settings import RequestsSection
 from ullage.bootstrap.settings_sources import from_environment, merged, plain_types
@@ -25,7 +26,6 @@ from ullage.inventory.facts import CardFacts
 from ullage.inventory.machine import MachineSettings
 from ullage.model.choice import parse_choice
 from ullage.model.error import InvalidRequest, invalid
-from ullage.model.history import Keeping
 from ullage.model.nearest import one_of
 from ullage.model.node import MAX_EXECUTORS
 from ullage.model.part import parse_tflops
@@ -53,7 +53,6 @@ PREFERRED_PORT = 7480
 """The default port if it is free; else any free one."""
 
 _MOST_WEIGHT = 1000
-_DAY_S = 86400.0
 
 
 class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -232,34 +231,6 @@ class TopologySection(_Section, frozen=True, kw_only=True):
     weight: float = 1.0
 
 
-class HistorySection(_Section, frozen=True, kw_only=True):
-    """How long the history is kept, in days, and how many rows of each of its tables; 0 keeps all.
-
-    With `closed_sessions_days` closed sessions are deleted after that many days, with their tasks, results, events and
-    logs; their rows in the history stay.
-    """
-
-    days: float = 365.0
-    rows: int = 1_000_000
-    closed_sessions_days: float | None = None
-
-    def keeping(self) -> Keeping:
-        """Return how long the past is kept.
-
-        Raises:
-            InvalidRequest: a number is below 0.
-
-        """
-        for name in self.__struct_fields__:
-            value = getattr(self, name)
-            if value is not None and value < 0:
-                raise invalid(f"history.{name}", value, "0 or more is needed")
-        closed = self.closed_sessions_days
-        return Keeping(
-            self.days * _DAY_S or None, self.rows or None, closed_s=None if closed is None else closed * _DAY_S
-        )
-
-
 class Settings(_Section, frozen=True, kw_only=True):
     """The whole file. `resreq` is the requirement of a session without one.
 
@@ -275,6 +246,7 @@ class Settings(_Section, frozen=True, kw_only=True):
     queues: dict[str, QueueSection] = {}
     topology: TopologySection = TopologySection()
     history: HistorySection = HistorySection()
+    fair_share: FairShareSection = FairShareSection()
     kube: KubeSection = KubeSection()
     users: UsersSection = UsersSection()
     resreq: str | None = None
@@ -376,7 +348,6 @@ class Settings(_Section, frozen=True, kw_only=True):
 
     def service(self, node: str = "") -> ServiceSettings:
         """Return the settings of the service; `node` is the name of this machine as a node."""
-        self.history.keeping()  # reports errors
         return ServiceSettings(
             policy=self.rules(),
             queues=self.share_tree(),
@@ -388,6 +359,7 @@ class Settings(_Section, frozen=True, kw_only=True):
             notify_hosts=tuple(self.server.notify_hosts),
             access=self.users.rules(),
             stops=self.stop_rules(),
+            half_life=self.fair_share.read(self.history.keeping().history_s),
         )
 
     def share_tree(self) -> tuple[Queue, ...]:

@@ -10,6 +10,7 @@ from itertools import groupby
 
 import msgspec
 
+from ullage.cli.fair_share import SHARES, fair_shares
 from ullage.cli.listing import Listing
 from ullage.cli.output import Column
 from ullage.cli.size import show_size
@@ -127,6 +128,8 @@ def configure_usage(parser: argparse.ArgumentParser) -> None:
     _add_period(parser, "30d")
     parser.add_argument("--by", default="user", metavar="LIST", help="some of user, queue, application (default: user)")
     parser.add_argument("--step", metavar="TIME", help="a line for each 1h, 1d or so (default: the whole period)")
+    help_text = "past use by its half-life, and what weights count as by that, for each queue and user"
+    parser.add_argument("--fair-share", action="store_true", help=help_text)
     USAGE.configure(parser, _usage)
     parser.set_defaults(act=_show_usage)
 
@@ -150,6 +153,8 @@ def _history(arguments: argparse.Namespace) -> list[HistoryBody]:
 
 
 def _show_usage(arguments: argparse.Namespace) -> int:
+    if arguments.fair_share:
+        return SHARES.show(arguments, fair_shares)
     listing = USAGE if arguments.step is None else USAGE_BY_STEP  # the lines of several steps say of which they are
     return listing.show(arguments, _usage)
 

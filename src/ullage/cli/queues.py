@@ -16,6 +16,7 @@ from ullage.client.local import reach
 from ullage.model.counted import counted
 from ullage.model.duration import parse_duration
 from ullage.model.error import InvalidRequest
+from ullage.model.past_use import use_text
 from ullage.model.queue import ROOT
 from ullage.model.resources import show_milli
 from ullage.wire.catalog import PutQueueBody, QueueBody
@@ -36,10 +37,20 @@ def _span(seconds: float | None) -> str | None:
     return None if seconds is None else show_span(seconds)
 
 
+def _factor(queue: QueueBody) -> str | None:
+    return None if queue.past_use is None else f"{queue.past_use.factor:.2g}"
+
+
+def _used(queue: QueueBody) -> str | None:
+    return None if queue.past_use is None else use_text(queue.past_use.card_s, queue.past_use.core_s)
+
+
 COLUMNS = (
     Column("NAME", lambda q: q.name),
     Column("PARENT", lambda q: q.parent, wide=True),
     Column("WEIGHT", lambda q: q.weight),
+    Column("FACTOR", _factor, key=lambda q: q.past_use and q.past_use.factor, wide=True),
+    Column("USED", _used, key=lambda q: q.past_use and q.past_use.card_s, wide=True),
     Column("SHARE", lambda q: f"{q.share:.1%}", key=lambda q: q.share),
     Column("BAR", _bar, key=lambda q: q.share),
     Column("GUARANTEE", lambda q: q.guarantee),
@@ -143,11 +154,24 @@ def print_queue(queue: QueueBody, output: str) -> None:
         "largest request": queue.max_resreq,
         "default time": _span(queue.default_time_s),
         "longest time": _span(queue.max_time_s),
+        "past use": _past_use(queue),
         "share": f"{queue.share:.1%}",
         "holds": ",".join(f"{name}={amount}" for name, amount in zip(("cpu", "mem", "gpu"), held, strict=True)),
         "sessions": f"{queue.sessions} open, {counted(queue.pending, 'task')} pending, {queue.running} running",
     }
     print_fields([(name, cell_text(value)) for name, value in fields.items()])
+
+
+def _past_use(queue: QueueBody) -> str | None:
+    """Return what the queue used in the past, and what its weight counts as by that; None without a half-life."""
+    past = queue.past_use
+    if past is None:
+        return None
+    used = use_text(past.card_s, past.core_s)
+    if past.part is None or past.due is None:
+        return used
+    parts = f"{past.part:.0%} where its weight gives {past.due:.0%}"
+    return f"{used}, {parts}; its weight counts as {queue.weight * past.factor:.2g}"
 
 
 def _set(arguments: argparse.Namespace) -> int:

@@ -179,6 +179,8 @@ def _print(explanation: Explanation, output: str) -> None:
         f"executors: wants {explanation.want}, holds {explanation.held}, deserves {explanation.deserved}; "
         f"share {explanation.share:.1%}{place}"
     )
+    for text in explanation.past_use:
+        print(f"past use: {text}")
     if explanation.evicted is not None:
         print(f"evicted {show_time(explanation.evicted.at)}: its executor {explanation.evicted.message}")
     if (failed := explanation.first_failure) is not None:

@@ -17,6 +17,7 @@ from ullage.client.transport import Transport, path_of
 from ullage.wire.catalog import ApplicationBody, PutApplicationBody, PutQueueBody, QueueBody
 from ullage.wire.event import EventBody
 from ullage.wire.explanation import Explanation
+from ullage.wire.fair_share import FairShareBody
 from ullage.wire.history import HistoryBody, StartBody, StayBody, UsageBody
 from ullage.wire.identity import CreatedToken, CreateToken, MeBody, TokenBody
 from ullage.wire.node import ExecutorBody, GpuBody, NodeBody
@@ -151,6 +152,10 @@ class ServerReads:
 
         """
         return self.transport.call("GET", path_of("usage", by=",".join(by), step=step, **options), UsageBody)
+
+    def fair_share(self) -> FairShareBody:
+        """Return what queues and their owners used in the past, with a half-life, and the factors of their weights."""
+        return self.transport.call("GET", "/v1/fair-share", FairShareBody)
 
     def start(self, session: str) -> StartBody:
         """Estimate when a waiting session gets its first executor; `text` says what the estimate is based on."""

@@ -121,6 +121,7 @@ class AsyncClient:
     history = offloaded(ServerReads.history)
     stays = offloaded(ServerReads.stays)
     usage = offloaded(ServerReads.usage)
+    fair_share = offloaded(ServerReads.fair_share)
     start = offloaded(ServerReads.start)
     starts = offloaded(ServerReads.starts)
     why = offloaded(ServerReads.why)

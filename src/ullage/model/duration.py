@@ -49,3 +49,12 @@ def _seconds(word: str) -> float:
     if clock is None:
         return 0.0
     return float(sum(int(digits) * _CLOCK_UNITS[name] for name, digits in clock.groupdict().items() if digits))
+
+
+def duration_text(seconds: float) -> str:
+    """Return a duration as `parse_duration` reads it, such as `7d` or `1d12h`, in whole seconds."""
+    left, found = round(seconds), ""
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, left = divmod(left, size)
+        found += f"{count}{unit}" if count else ""
+    return found or "0s"

@@ -8,7 +8,7 @@ from math import isfinite
 
 from ullage.model.error import invalid
 from ullage.model.name import check_name
-from ullage.model.quantity import check_range
+from ullage.model.quantity import MAX_INT32, check_range
 from ullage.model.queue_name import DEFAULT_QUEUE, ROOT
 from ullage.model.request import ResourceRequirement, parse_amounts
 from ullage.model.resources import DIMENSIONS, Resources
@@ -97,10 +97,11 @@ class QueueBounds:
 class Queue:
     """`weight` scales its share among its siblings; `guarantee` is served first and is lent while unused.
 
-    A guarantee binds in the dimensions it names (those above 0), like a limit.
+    A guarantee binds in the dimensions it names (those above 0), like a limit. Users state weights of 1..1000; past use
+    multiplies them.
 
     Raises:
-        InvalidRequest: bad name, a weight outside 1..1000, or a queue that is its own parent.
+        InvalidRequest: bad name, a weight outside 1..2^31-1, or a queue that is its own parent.
 
     """
 
@@ -115,7 +116,7 @@ class Queue:
         check_name("queue", self.name)
         if self.name in (ROOT, self.parent):
             raise invalid("queue", self.name, f"choose a name other than {ROOT} and its parent's")
-        check_weight("weight", self.weight)
+        check_range("weight", self.weight, 1, MAX_INT32)
 
 
 def check_weight(field: str, weight: object) -> None:
@@ -133,6 +134,7 @@ def parse_queue(
     bounds: QueueBounds = QueueBounds(),  # frozen
 ) -> Queue:
     """Return a queue whose guarantee and limit are requirement texts; a limit binds only the dimensions it names."""
+    check_weight("weight", weight)
     guaranteed = ResourceRequirement.from_string(guarantee).resources if guarantee else Resources()
     maximum = parse_limit(limit) if limit else Limit()
     if (above := maximum.exceeded(guaranteed)) is not None:

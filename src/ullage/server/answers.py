@@ -18,6 +18,7 @@ from ullage.model.nearest import Missing
 from ullage.model.node import Node
 from ullage.model.rejection import Code
 from ullage.model.task import TaskResult, TaskState
+from ullage.server.fair_share import past_use_of_queues, past_use_texts
 from ullage.server.placements import placement_body
 from ullage.server.rejections import rejection_body
 from ullage.server.session_facts import SessionFacts, SessionReasons, session_facts
@@ -126,20 +127,25 @@ class Answers:
     def queues(self) -> list[QueueBody]:
         """Return the share tree; see `queue_bodies`."""
         state = self._service.state
-        return queue_bodies(state.fleet, state.queues, session_facts(state))
+        return queue_bodies(state.fleet, state.queues, session_facts(state), past_use_of_queues(self._service))
 
     def applications(self) -> list[ApplicationBody]:
         """Return applications by name."""
         return [application_body(app) for _, app in sorted(self._service.state.applications.items())]
 
-    def explanation(self, explain: Callable[[], Reasons], evicted: Event | None) -> Callable[[], Explanation]:
+    def explanation(self, session: str, evicted: Event | None) -> Callable[[], Explanation]:
         """Return a function for a thread that returns the response to `why`.
 
         `evicted` is the newest eviction of the session.
+
+        Raises:
+            NotFound: no such session.
+
         """
+        explain, past_use = self._service.explaining(session), past_use_texts(self._service, session)
         owners = {name: record.session.spec.owner for name, record in self._service.state.sessions.items()}
         fleet = self._service.state.fleet
-        return lambda: _explanation(fleet, owners, explain(), evicted)
+        return lambda: msgspec.structs.replace(_explanation(fleet, owners, explain(), evicted), past_use=past_use)
 
     def overview(self, at: float, most: int | None = None, owner: str | None = None) -> Callable[[], Overview]:
         """Return a function for a thread that returns the whole state, without closed sessions.

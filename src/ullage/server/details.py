@@ -15,6 +15,7 @@ from ullage.model.application import COMMAND
 from ullage.model.error import NotFound
 from ullage.model.identity import Role
 from ullage.model.queue import Limit, Queue, QueueBounds
+from ullage.model.queue_bounds import upwards
 from ullage.model.task import TaskState
 from ullage.server.access import Whose, needs
 from ullage.server.answers import Answers, task_body
@@ -74,7 +75,7 @@ class DetailsApi:
         session = session_of(request)
         evicted = await asyncio.to_thread(self._service.store.events, Page(0, 1), session, evictions=True)
         failed = await asyncio.to_thread(self._service.store.ended, session, [TaskState.FAILED], Page(0, 1))
-        explain = self._answers.explanation(self._service.explaining(session), evicted[0] if evicted else None)
+        explain = self._answers.explanation(session, evicted[0] if evicted else None)
         counts = {state.value: count for state, count in self._service.state.session(session).counts.items() if count}
         failures = [find_task(self._service, session, task.task) for task in failed]
         return lambda: replace(explain(), tasks=counts, first_failure=next(iter(failures), None))
@@ -85,12 +86,9 @@ class DetailsApi:
         return {"task_timeout_s": state.timeout_of(record), "retries": state.retries_of(record)}
 
     def _queues(self, name: str) -> Iterator[Queue]:
-        """Yield a queue, and those above it."""
-        queue = self._service.state.queues.get(name)
-        while queue is not None:
-            if queue.limit != Limit() or queue.bounds != QueueBounds():
-                yield queue
-            queue = self._service.state.queues.get(queue.parent)
+        """Return a queue and those above it, as far as they bound anything."""
+        above = upwards(self._service.state.queues, name)
+        return (queue for queue in above if queue.limit != Limit() or queue.bounds != QueueBounds())
 
     def _program(self, record: SessionRecord, number: int) -> Callable[[], ProgramBody | None]:
         """Return a function for a thread that returns the program of a task; None if it has none."""

@@ -25,12 +25,14 @@ from ullage.model.identity import Role
 from ullage.server import bodies
 from ullage.server.access import Authorizer, Whose, caller_of, needs
 from ullage.server.durable import durable
+from ullage.server.fair_share import fair_share_body
 from ullage.server.parameters import page_of, session_of, time_of
 from ullage.server.routes import LongBody, route
 from ullage.service.accounting import with_counts
 from ullage.service.service import UllageService
 from ullage.service.starts import PAST_SESSIONS
 from ullage.wire.body import body_of
+from ullage.wire.fair_share import FairShareBody
 from ullage.wire.history import HistoryBody, OfferedBody, StartBody, StayBody, UsageBody, UsedBody
 from ullage.wire.session import DeleteClosed, Deleted
 
@@ -98,6 +100,12 @@ class HistoryApi:
             rows=[body_of(UsedBody, each) for each in found.used],
             offered=[body_of(OfferedBody, each) for each in found.offered],
         )
+
+    @route("GET", "/v1/fair-share", "history")
+    @needs(Role.VIEWER)
+    async def report_fair_share(self, request: Request) -> FairShareBody:
+        """Return what queues and their owners used in the past, with a half-life, and what follows for weights."""
+        return fair_share_body(self._service, time.time(), self._authorizer.only_owner(request))
 
     @route("GET", "/v1/sessions/{session}/start", "sessions")
     @needs(Role.VIEWER, Whose.SHOWN)

@@ -21,6 +21,7 @@ from ullage.model.queue import Limit, Queue, QueueBounds
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI, Resources
 from ullage.model.task import TaskState
+from ullage.server.fair_share import past_use_of_queues
 from ullage.server.session_facts import SessionFacts, SessionReasons, session_facts
 from ullage.service.card_use import free_ppm
 from ullage.service.service import UllageService
@@ -28,6 +29,7 @@ from ullage.service.state import State
 from ullage.wire.amount import AmountBody
 from ullage.wire.body import body_of
 from ullage.wire.catalog import QueueBody
+from ullage.wire.fair_share import ShareBody
 from ullage.wire.node import GpuBody, GpuHolderBody, NodeBody, PartBody
 from ullage.wire.session import SessionBody
 
@@ -62,6 +64,7 @@ class StateSnapshot:
     session_facts: Sequence[SessionFacts]
     reasons: SessionReasons
     queue_of: Mapping[str, Queue]
+    past_use: Mapping[str, ShareBody]
     executors: Mapping[str, ExecutorSession]
 
     @classmethod
@@ -75,6 +78,7 @@ class StateSnapshot:
             session_facts=session_facts(state),
             reasons=SessionReasons(fleet, service.policy, state),
             queue_of=dict(state.queues),
+            past_use=past_use_of_queues(service),
             executors={uid: session_in(state, uid) for uid in state.executors},
         )
 
@@ -97,7 +101,7 @@ class StateSnapshot:
 
     def queues(self) -> list[QueueBody]:
         """Return the share tree; see `queue_bodies`."""
-        return queue_bodies(self.fleet, self.queue_of, self.session_facts)
+        return queue_bodies(self.fleet, self.queue_of, self.session_facts, self.past_use)
 
 
 def node_facts(service: UllageService, notes: Mapping[str, str], names: Iterable[str] | None = None) -> list[NodeFacts]:
@@ -159,7 +163,9 @@ def held_cards_milli(fleet: Fleet, row: int) -> int:
     return -(-held * MILLI // PPM)
 
 
-def queue_bodies(fleet: Fleet, queues: Mapping[str, Queue], sessions: Iterable[SessionFacts]) -> list[QueueBody]:
+def queue_bodies(
+    fleet: Fleet, queues: Mapping[str, Queue], sessions: Iterable[SessionFacts], past_use: Mapping[str, ShareBody]
+) -> list[QueueBody]:
     """Return the share tree, parents before children. A queue includes the queues below it."""
     held: dict[str, CardHolding] = {}
     members: dict[str, list[SessionFacts]] = {}
@@ -178,7 +184,10 @@ def queue_bodies(fleet: Fleet, queues: Mapping[str, Queue], sessions: Iterable[S
         _queue(queue, held.get(name, CardHolding()), members.get(name, ()), total)
         for name, queue in sorted(queues.items())
     )
-    return [msgspec.structs.replace(body, warnings=unmet.get(body.name, [])) for body in found]
+    return [
+        msgspec.structs.replace(body, warnings=unmet.get(body.name, []), past_use=past_use.get(body.name))
+        for body in found
+    ]
 
 
 def _queue(queue: Queue, held: CardHolding, members: Sequence[SessionFacts], total: Resources) -> QueueBody:

@@ -13,10 +13,12 @@ from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.gpu import Gpu
 from ullage.model.grant import Grant
 from ullage.model.history import CapacitySpan, Expiry, PastState, SessionHistory, Stay
+from ullage.model.past_use import HalfLife
 from ullage.model.quantity import PPM
 from ullage.model.resources import MILLI, Resources
 from ullage.model.task import TaskState
 from ullage.service.journal import Callback, Journal
+from ullage.service.past_use import PastUse
 from ullage.service.state import ExecutorRecord, SessionRecord, State
 from ullage.service.store_port import (
     Drop,
@@ -34,10 +36,13 @@ HEARTBEAT_S = 60.0
 
 
 class Accounting:
-    """Keeps the open rows of the history, and writes each when it changes."""
+    """Keeps the open rows of the history, and writes each when it changes. With a half-life `past` has the past use."""
 
-    def __init__(self, state: State, journal: Journal, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, state: State, journal: Journal, clock: Callable[[], float], half_life: HalfLife | None = None
+    ) -> None:
         self._state, self._journal, self._clock = state, journal, clock
+        self.past = None if half_life is None else PastUse(half_life)
         self._open: dict[int, SessionHistory] = {}
         self._stays: dict[str, Stay] = {}
         """By executor, or by uid of a request."""
@@ -56,7 +61,7 @@ class Accounting:
             if stay.session is None and stay.holder in held:
                 self._stays[stay.holder] = stay
             else:
-                self._journal.write(PutStay(replace(stay, ended_at=max(stay.started_at, ended_at))))
+                self._write_ended(replace(stay, ended_at=max(stay.started_at, ended_at)))
         known = {record.session.number: record for record in self._state.sessions.values() if record.open}
         for history in snapshot.history:
             if history.number in known:
@@ -139,8 +144,12 @@ class Accounting:
         """End the stay of an executor, if it has one."""
         stay = self._stays.pop(executor.id, None)
         if stay is not None:
-            ended = replace(stay, ended_at=self._clock(), memory_peak_bytes=executor.memory_peak_bytes)
-            self._journal.write(PutStay(ended))
+            self._write_ended(replace(stay, ended_at=self._clock(), memory_peak_bytes=executor.memory_peak_bytes))
+
+    def _write_ended(self, stay: Stay) -> None:
+        self._journal.write(PutStay(stay))
+        if self.past is not None:
+            self.past.add(stay)
 
     def of_records(self, records: Sequence[Record]) -> list[Record]:
         """Return the stays that begin or end with allocations of requests that are stored or dropped."""

@@ -19,6 +19,7 @@ from ullage.model.executor import ExecutorGang
 from ullage.model.rejection import Code, Cure
 from ullage.service.context import ServiceContext
 from ullage.service.executors import Executors
+from ullage.service.fair_share import FairShare, Weighed, as_they_are
 from ullage.service.nodes import DRAIN_S
 from ullage.service.waits import Waits
 
@@ -29,8 +30,11 @@ _NO_NODE = frozenset({Code.NO_NODES, Code.TOO_LARGE})
 class Loop:
     """Runs cycles over the state and carries out their plans."""
 
-    def __init__(self, context: ServiceContext, executors: Executors, waits: Waits) -> None:
+    def __init__(
+        self, context: ServiceContext, executors: Executors, waits: Waits, fair_share: FairShare | None
+    ) -> None:
         self._state, self._executors, self._waits = context.state, executors, waits
+        self._fair_share = fair_share
         self.policy, self._clock = context.policy, context.clock
         self._nodes_expected_until = self._clock() + DRAIN_S
         self._key: tuple[object, ...] | None = None
@@ -42,19 +46,23 @@ class Loop:
     def world(self) -> World:
         """Return the present facts, without sessions that neither request nor hold anything."""
         views = tuple(executor.view() for executor in self._state.executors.values())
+        weighed = self._weigh()
         return World(
             self._state.fleet,
-            self._demands(),
+            self._demands(weighed),
             views,
-            tuple(self._state.queues.values()),
+            weighed.queues,
             promises=self._state.promises,
             nodes_expected_until=self._nodes_expected_until,
         )
 
-    def _demands(self, also: str | None = None) -> tuple[Demand, ...]:
-        now = self._clock()
+    def _weigh(self, also: str | None = None) -> Weighed:
+        return as_they_are(self._state) if self._fair_share is None else self._fair_share.weigh(also)
+
+    def _demands(self, weighed: Weighed, also: str | None = None) -> tuple[Demand, ...]:
+        now, weights = self._clock(), weighed.sessions
         records = (r for r in self._state.sessions.values() if r.open and (r.id == also or not r.at_rest))
-        return tuple(self._state.demand(record, now) for record in records)
+        return tuple(self._state.demand(record, now, weights.get(record.id)) for record in records)
 
     def run(self) -> Plan:
         """Run one cycle: decide, carry the plan out, and note what each session waits for."""
@@ -88,7 +96,7 @@ class Loop:
         allocator, policy, now = self._state.allocator, self.policy, self._clock()
         nominations, cap, fleet = allocator.nominations, allocator.rules.cap, allocator.fleet.copy(apart=True)
         cycle = replace(self.world(), fleet=fleet, promises=dict(self._state.promises))
-        world = replace(cycle, demands=self._demands(session))
+        world = replace(cycle, demands=self._demands(self._weigh(session), session))
 
         def why() -> Reasons:
             deserved = entitlement(cycle, policy)

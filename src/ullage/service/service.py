@@ -19,6 +19,7 @@ from ullage.core.placing.rules import Rules
 from ullage.core.topology.rules import AS_USUAL, ZoneRules
 from ullage.model.error import Unavailable
 from ullage.model.guarantees import distinct, unmet_guarantees
+from ullage.model.past_use import HalfLife
 from ullage.model.profile import Profiles
 from ullage.model.profiles import SHIPPED
 from ullage.model.queue import Queue
@@ -51,6 +52,7 @@ from ullage.service.engine_port import (
 )
 from ullage.service.events import Events
 from ullage.service.executors import Executors
+from ullage.service.fair_share import fair_share_of
 from ullage.service.gangs import GangRequests
 from ullage.service.journal import Callback, Journal, in_one_write
 from ullage.service.loop import Loop
@@ -81,7 +83,8 @@ class ServiceSettings:
 
     `requests` are the rules for requests, `numa` is the alignment of requests that state none, and `zone_rules` say how
     zones are judged, `access` who may do what, and `stops` how long an ended task may clean up. `notify_hosts` are the
-    patterns of hosts that notices may be sent to. With no `default_requirement` the built-in one applies.
+    patterns of hosts that notices may be sent to. With no `default_requirement` the built-in one applies. With a
+    `half_life` past use changes weights.
     """
 
     policy: Policy = field(default_factory=Policy)
@@ -94,6 +97,7 @@ class ServiceSettings:
     notify_hosts: Sequence[str] = ("*",)
     access: AccessRules = NO_RULES
     stops: StopRules = USUAL_STOPS
+    half_life: HalfLife | None = None
 
 
 class UllageService:
@@ -123,7 +127,8 @@ class UllageService:
         self.on_no_room: Callable[[], None] = lambda: None
         self._journal = Journal(store, wake, on_failure, self._room_changed, follow=self._records_of)
         self.events = Events(self._journal, self.news, clock)
-        self.accounting = Accounting(self.state, self._journal, clock)
+        self.accounting = Accounting(self.state, self._journal, clock, settings.half_life)
+        self.fair_share = fair_share_of(self.state, self.accounting, clock)
         context = ServiceContext(
             state=self.state,
             store=store,
@@ -152,13 +157,12 @@ class UllageService:
         self.gangs = GangRequests(context, self._nominated)
         self.allocations = AllocationRequests(context, self._nominated, self.gangs.leave)
         self.preemptions = Preemptions(context, self.allocations, self._nominated)
-        self.consolidations = Consolidations(context, self._nominated)
-        self.observations = Observations(context)
+        self.consolidations, self.observations = Consolidations(context, self._nominated), Observations(context)
         self.quotas, self.tokens = NamespaceQuotas(context), AccessTokens(context)
         self.card_use, self._early_signals = CardUse(), EarlySignals(context)
         self.catalog = Catalog(context, self.sessions.forget, self.quotas.follow)
         self._waits = Waits(context)
-        self.loop = Loop(context, self.executors, self._waits)
+        self.loop = Loop(context, self.executors, self._waits, self.fair_share)
         self.starts, self.terminals = Starts(context, self.loop), Terminals(self.state, self.tasks, engine, self.events)
         self._recover(store.load(), self._journal)
         self.catalog.install(settings.queues)
@@ -222,6 +226,7 @@ class UllageService:
             self.executors.expire_gangs(now),
             self.executors.failures.expire(now),
             self.sessions.dependencies.expire(now),
+            self._update_weights(now),
         ]
         self.quotas.watch()
         self.sessions.finish_closing()
@@ -237,6 +242,14 @@ class UllageService:
         return min((at for at in due if at is not None), default=None)
 
     _wake_at: float | None = None
+
+    def _update_weights(self, now: float) -> float | None:
+        """Update the weights by past use if it is time. Return when the next update is due."""
+        if self.fair_share is None:
+            return None
+        due, changed = self.fair_share.expire(now)
+        self.loop.dirty |= changed
+        return due
 
     def _changed(self, urgent: bool) -> None:
         self.loop.dirty = True
@@ -269,6 +282,8 @@ class UllageService:
     def _recover(self, snapshot: Snapshot, journal: Journal) -> None:
         state = self.state
         state.epoch = snapshot.epoch
+        if self.fair_share is not None:  # before the stays that a crash left open end
+            self.fair_share.past.read(self.store, self._clock())
         self.events.resume(snapshot.last_event)
         state.applications = {application.name: application for application in snapshot.applications}
         state.queues = {queue.name: queue for queue in snapshot.queues}

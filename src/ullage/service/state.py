@@ -420,8 +420,8 @@ class State:
         parts = (setup.python, setup.working_directory, sorted(setup.environment.items()))
         return "" if parts == (None, None, []) and not owner else repr((*parts, owner))
 
-    def demand(self, record: SessionRecord, now: float) -> Demand:
-        """Return an open session as a demand for the cycle."""
+    def demand(self, record: SessionRecord, now: float, weight: int | None = None) -> Demand:
+        """Return an open session as a demand for the cycle, of its own weight or another one."""
         spec = record.session.spec
         application = self.applications[spec.application]
         return Demand(
@@ -435,7 +435,7 @@ class State:
             application=spec.application,
             setup=self.setup_key(record.session),
             priority=spec.priority,
-            weight=spec.weight,
+            weight=spec.weight if weight is None else weight,
             batch_size=spec.batch_size,
             min_instances=0 if record.session.cancelled else spec.min_instances,
             max_instances=spec.max_instances,

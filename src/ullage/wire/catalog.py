@@ -5,6 +5,7 @@ from __future__ import annotations
 from ullage.model.application_default import DELAY_RELEASE_S, MAX_INSTANCES
 from ullage.model.queue_name import ROOT
 from ullage.wire.amount import AmountBody
+from ullage.wire.fair_share import ShareBody
 from ullage.wire.schema import Schema, View
 
 
@@ -66,7 +67,8 @@ class PutQueueBody(Schema, frozen=True, kw_only=True):
 class QueueBody(View, frozen=True, kw_only=True):
     """A queue of the share tree; `share` is its dominant share as a fraction of the fleet.
 
-    `warnings` name a guarantee that all nodes together cannot meet, alone or with those of other queues.
+    `warnings` name a guarantee that all nodes together cannot meet, alone or with those of other queues. `past_use`
+    is there with a half-life of past use, once the queue has used something or has work.
     """
 
     name: str
@@ -84,3 +86,4 @@ class QueueBody(View, frozen=True, kw_only=True):
     default_time_s: float | None = None
     max_time_s: float | None = None
     warnings: list[str] = []
+    past_use: ShareBody | None = None

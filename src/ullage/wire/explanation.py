@@ -41,7 +41,8 @@ class Explanation(View, frozen=True, kw_only=True):
 
     `warnings` say what it can never have, and which nodes refuse it by a weaker prediction of zones. `evicted` is the
     last time that an executor of the session was ended for another session. `tasks` counts its tasks by state, without
-    states that none has, and `first_failure` is the failed task with the lowest number.
+    states that none has, and `first_failure` is the failed task with the lowest number. `past_use` says how past
+    use changes the weights of its owner and of the queues above it.
     """
 
     session: str
@@ -60,3 +61,4 @@ class Explanation(View, frozen=True, kw_only=True):
     evicted: EventBody | None = None
     tasks: dict[str, int] = msgspec.field(default_factory=dict)
     first_failure: TaskBody | None = None
+    past_use: list[str] = msgspec.field(default_factory=list)

@@ -43,7 +43,7 @@ class Reach:
         return code if code in NEVER_PLACED else None
 
     def _why_no_room(self, demand: Demand) -> Code:
-        """Return why a batch fits no empty node that takes new work: none is large enough, or those that are take none."""
+        """Return why a batch fits no empty node that takes work: none is large enough, or those that are take none."""
         fleet = self._fleet
         if not fleet.schedulable.any():
             return Code.NO_NODES
