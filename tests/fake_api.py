@@ -27,6 +27,7 @@ from ullage.wire.catalog import ApplicationBody, PutApplicationBody, QueueBody
 from ullage.wire.details import SessionDetails, TaskDetails
 from ullage.wire.event import EventBody
 from ullage.wire.explanation import Explanation, RejectionBody
+from ullage.wire.fair_share import FairShareBody
 from ullage.wire.identity import MeBody
 from ullage.wire.node import GpuBody, GpuHolderBody, NodeBody, PartBody
 from ullage.wire.overview import IdleBody, Overview, RoomBody, ServerBody
@@ -137,6 +138,7 @@ class FakeApi:
         self.nodes: list[NodeBody] = []
         self.gpus: list[GpuBody] = []
         self.queues: list[QueueBody] = [queue("default", share=0.5, sessions=1)]
+        self.fair_share = FairShareBody(half_life_s=None, at=0.0, shares=[])
         self.events: list[EventBody] = []
         self.changed = threading.Condition()
         self.on_shutdown = lambda: None
@@ -541,6 +543,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def get_queues(self) -> Any:
         return self.fake.queues
+
+    def get_fair_share(self) -> Any:
+        return self.fake.fair_share
 
     def get_events(self) -> Any:
         after, limit = int(self.query["after"]), int(self.query["limit"])

@@ -114,6 +114,7 @@ ROUTES: dict[str, tuple[int, str]] = {
     "GET /v1/sessions/{session}/start": (VIEWER, SHOWN),
     "GET /v1/starts": (VIEWER, ""),
     "GET /v1/usage": (VIEWER, ""),
+    "GET /v1/fair-share": (VIEWER, ""),
     "POST /api/simulate-schedule": (VIEWER, ""),
     "GET /v1/allocation-report": (VIEWER, ""),
     "GET /api/allocation": (VIEWER, ""),
@@ -139,7 +140,7 @@ VERBS: dict[str, list[tuple[str, tuple[int, str]]]] = {
     "close": [("close work", (USER, OWN))],
     "delete": [("delete work", (USER, OWN)), ("delete --closed --dry-run", (USER, ""))],
     "history": [("history", (VIEWER, ""))],
-    "usage": [("usage", (VIEWER, ""))],
+    "usage": [("usage", (VIEWER, "")), ("usage --fair-share", (VIEWER, ""))],
     "requeue": [("requeue work", (USER, OWN))],
     "retry": [("retry work", (USER, OWN))],
     "apps": [

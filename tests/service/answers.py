@@ -38,6 +38,7 @@ MAY_CHANGE: dict[str, frozenset[str]] = {
     # Stays of executors end with the server, and others begin. Estimates are of now.
     "/v1/history": frozenset({"started_at", "state", "waited_s", "ran_s", "core_s", "card_s", "memory_peak_bytes"}),
     "/v1/history/stays": frozenset({"*"}),
+    "/v1/fair-share": frozenset({"at"}),
     "/v1/usage": frozenset({"since", "until", "at", "rows", "offered"}),
     "/v1/starts": frozenset({"*"}),
     "/v1/sessions/{session}/start": frozenset({"*"}),
