@@ -146,7 +146,11 @@ class FairShare:
     def standings(self) -> dict[ShareKey, ShareStanding]:
         """Return how queues and owners stand that used something or have work."""
         used = self._used(self._clock())
-        judged = dict(self._judge(used))
+        return self._standings(used, dict(self._judge(used)))
+
+    def _standings(
+        self, used: Mapping[ShareKey, DecayedUse], judged: Mapping[ShareKey, _Judged]
+    ) -> dict[ShareKey, ShareStanding]:
         return {
             key: ShareStanding(used.get(key, DecayedUse()), *_parts(judged.get(key)), step=self._steps.get(key, ONE))
             for key in sorted({*used, *judged}, key=_place)
@@ -162,8 +166,10 @@ class FairShare:
         return _rounded(_SPLIT * step * record.session.spec.weight // (ONE * together))
 
     def _update(self, now: float) -> None:
-        steps = {key: _step(judged.exponent, self._steps.get(key, ONE)) for key, judged in self._judge(self._used(now))}
-        self._steps, self._due, self._known = steps, now + self.every_s, None
+        used = self._used(now)
+        judged = dict(self._judge(used))
+        self._steps = {key: _step(each.exponent, self._steps.get(key, ONE)) for key, each in judged.items()}
+        self._due, self._known = now + self.every_s, KnownStandings(now, self._standings(used, judged))
 
     def _used(self, now: float) -> dict[ShareKey, DecayedUse]:
         """Return what is left of the use of each owner in a queue, and of each queue with those below it."""
