@@ -280,6 +280,6 @@ def test_who_waits_for_room_is_told_of_a_guarantee_that_takes_more_than_there_is
         lab.session("first", queue="vast", tasks=20)
         lab.session("held-back", queue="other", tasks=20)
         text = "queue vast is guaranteed cpu=9; all nodes together have cpu=4"
-        assert lab.service.why("held-back").warnings == (text,)
+        assert lab.why("held-back").warnings == (text,)
         lab.service.catalog.put_queue(Queue("vast", guarantee=Resources(cpu_milli=2000)), lambda: None)
-        assert lab.service.why("held-back").warnings == ()
+        assert lab.why("held-back").warnings == ()
