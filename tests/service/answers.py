@@ -21,7 +21,7 @@ SERVER = ServerBody(version="1", epoch=1, started_at=0.0, home="", storage="", i
 STREAMS = frozenset({"/v1/live", "/v1/sessions/{session}/log", "/v1/sessions/{session}/tasks/{task}/log"})
 """They do not end. What a task printed is in files."""
 
-_OF_SESSIONS = frozenset({"pending", "running", "held", "deserved", "share", "reason", "message"})
+_OF_SESSIONS = frozenset({"pending", "running", "activity", "held", "deserved", "share", "reason", "message"})
 _OF_TASKS = frozenset({"state", "executor", "started_at"})
 _OF_REASONS = frozenset({"code", "cure", "summary", "want", "held", "deserved", "share", "position", "rejections"})
 
@@ -32,9 +32,11 @@ MAY_CHANGE: dict[str, frozenset[str]] = {
     "/v1/queues": frozenset({"held", "share", "pending", "running"}),
     "/v1/sessions": _OF_SESSIONS,
     "/v1/sessions/{session}": _OF_SESSIONS,
+    "/v1/sessions/{session}/details": _OF_SESSIONS,
     "/v1/sessions/{session}/tasks": _OF_TASKS,
     "/v1/sessions/{session}/tasks/{task}": _OF_TASKS,
-    "/v1/sessions/{session}/why": _OF_REASONS | {"holders", "suggestions", "warnings"},
+    "/v1/sessions/{session}/tasks/{task}/details": _OF_TASKS,
+    "/v1/sessions/{session}/why": _OF_REASONS | {"holders", "suggestions", "warnings", "tasks"},
     # Stays of executors end with the server, and others begin. Estimates are of now.
     "/v1/history": frozenset({"started_at", "state", "waited_s", "ran_s", "core_s", "card_s", "memory_peak_bytes"}),
     "/v1/history/stays": frozenset({"*"}),
