@@ -23,6 +23,7 @@ from ullage.server.access import IDENTITY, needs
 from ullage.server.allocations import AllocationApi, Refused, on_refused
 from ullage.server.answers import Answers
 from ullage.server.api import ServerApi
+from ullage.server.details import DetailsApi
 from ullage.server.pods import PodApi
 from ullage.server.routes import Answer, LongBody, encoded, endpoints_of, route
 from ullage.server.searches import Searches
@@ -79,7 +80,12 @@ def change(lab: Lab) -> None:
 def page_of(lab: Lab, route: str) -> Callable[[], Any]:
     """Return the function that a thread calls to write the present state for a route."""
     answers = Answers(lab.service, SERVER, {})
-    fronts = [ServerApi(lab.service, answers, nothing), AllocationApi(lab.service, Searches()), PodApi(lab.service)]
+    fronts = [
+        ServerApi(lab.service, answers, nothing),
+        DetailsApi(lab.service, answers),
+        AllocationApi(lab.service, Searches()),
+        PodApi(lab.service),
+    ]
     endpoints = [(endpoint, front) for front in fronts for endpoint in endpoints_of(type(front))]
     if route == "GET /metrics":
         return lambda: metrics.page(lab.service, answers)
