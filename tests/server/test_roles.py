@@ -222,3 +222,13 @@ def test_a_verb_is_refused_to_whom_its_routes_are(
         assert bool(refused) is not allowed, (caller, code, printed.err)
         if not allowed:
             assert code == 2
+
+
+@pytest.mark.parametrize(("caller", "selected"), [("ann", "would cancel work"), ("bob", "")])
+def test_cancel_me_selects_the_work_of_the_user_of_the_token(
+    people: People, caller: str, selected: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ULLAGE_ENDPOINT", people.server.url)
+    monkeypatch.setenv("ULLAGE_TOKEN", people.tokens[caller] or "")
+    assert main(["cancel", "--me", "--dry-run"]) == 0
+    assert capsys.readouterr().out.partition(":")[0] == selected
