@@ -23,6 +23,7 @@ ALL = (
     "engine",
     "extender",
     "policies",
+    "starts",
     "strangers",
     "verbs",
     "race",

@@ -28,6 +28,7 @@ from ullage.wire.details import SessionDetails, TaskDetails
 from ullage.wire.event import EventBody
 from ullage.wire.explanation import Explanation, RejectionBody
 from ullage.wire.fair_share import FairShareBody
+from ullage.wire.history import StartBody
 from ullage.wire.identity import MeBody
 from ullage.wire.node import GpuBody, GpuHolderBody, NodeBody, PartBody
 from ullage.wire.overview import IdleBody, Overview, RoomBody, ServerBody
@@ -127,6 +128,7 @@ class FakeApi:
         self.refuse: tuple[int, str, str] | None = None
         self.hang: threading.Event | None = None  # until then no request is answered, as of a stopped process
         self.reason: str | None = None
+        self.starts: dict[str, StartBody] = {}
         self.logs: dict[str, list[Any]] = {}
         self.on_log = lambda: None
         self.seen: list[tuple[str, str]] = []
@@ -280,6 +282,10 @@ class FakeApi:
         with self.changed:
             session.state = "closed"
             self.changed.notify_all()
+
+    def start(self, session: str) -> StartBody:
+        nothing = StartBody(session=session, at=None, earliest=None, latest=None, text="no estimate: it has no tasks")
+        return self.starts.get(session, nothing)
 
     def why(self, session: FakeSession) -> Explanation:
         return Explanation(
@@ -444,6 +450,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def get_sessions_why(self, name: str) -> Any:
         return self.fake.why(self._session(name))
+
+    def get_sessions_start(self, name: str) -> Any:
+        return self.fake.start(self._session(name).id)
+
+    def get_starts(self) -> Any:
+        return list(self.fake.starts.values())
 
     def post_sessions_tasks(self, name: str) -> Any:
         session = self._session(name)

@@ -55,6 +55,7 @@ class Worker:
     tasks: deque[TaskOrder] = field(default_factory=deque)
     leaving: bool = False
     stopped: bool = False
+    since: float = 0.0
 
 
 class SimulatedEngine(NoTerminals):
@@ -80,7 +81,10 @@ class SimulatedEngine(NoTerminals):
         self.events.append(ExecutorBound(order.executor, code, "" if code is BindCode.OK else "no such model"))
 
     def hand_out(self, executor: str, tasks: Sequence[TaskOrder]) -> None:
-        self.workers[executor].tasks.extend(tasks)
+        worker = self.workers[executor]
+        if not worker.tasks:
+            worker.since = self.clock()
+        worker.tasks.extend(tasks)
 
     def unbind(self, executor: str) -> None:
         worker = self.workers[executor]
@@ -118,7 +122,8 @@ class SimulatedEngine(NoTerminals):
         worker = self.workers[executor]
         task = worker.tasks.popleft()
         now = self.clock()
-        outcome = TaskOutcome(task.task, task.claim, code, output, message, now, now)
+        outcome = TaskOutcome(task.task, task.claim, code, output, message, worker.since, now)
+        worker.since = now
         self.events.append(Completed(executor, (outcome,)))
         self._leave_if_done(executor)
         return task

@@ -9,9 +9,10 @@ import msgspec
 
 from ullage.cli.listing import Listing
 from ullage.cli.output import Column
-from ullage.cli.times import show_span, show_time
+from ullage.cli.times import show_clock, show_span, show_time
 from ullage.client.local import reach
 from ullage.model.session_state import OPEN_ACTIVITIES, SessionState
+from ullage.wire.history import StartBody
 
 
 class StartLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,11 +26,26 @@ class StartLine(msgspec.Struct, frozen=True, kw_only=True):
     at: float | None
     earliest: float | None
     latest: float | None
+    confidence: float | None
     text: str
 
 
 def _in(at: float | None) -> str | None:
     return None if at is None else show_span(at - time.time())
+
+
+def _chance(confidence: float | None) -> str | None:
+    return None if confidence is None else f"{10 * confidence:g} of 10"
+
+
+def start_text(found: StartBody, now: float) -> str:
+    """Return the sentence on an estimate."""
+    if found.at is None or found.earliest is None or found.latest is None:
+        return found.text
+    earliest, latest, at = (show_clock(each, now) for each in (found.earliest, found.latest, found.at))
+    times = _chance(found.confidence)
+    likely = f"most likely at {at} (in {show_span(found.at - now)})"
+    return f"between {earliest} and {latest}, {times} times; {likely}; {found.text}"
 
 
 STARTS = Listing(
@@ -43,6 +59,7 @@ STARTS = Listing(
         Column("IN", lambda s: _in(s.at), key=lambda s: s.at, moving=True),
         Column("EARLIEST", lambda s: _in(s.earliest), key=lambda s: s.earliest, moving=True),
         Column("LATEST", lambda s: _in(s.latest), key=lambda s: s.latest, moving=True),
+        Column("CHANCE", lambda s: _chance(s.confidence), key=lambda s: s.confidence),
         Column("BASED ON", lambda s: s.text),
     ),
     body=StartLine,
@@ -68,6 +85,7 @@ def starts(_: argparse.Namespace) -> list[StartLine]:
             at=found.at,
             earliest=found.earliest,
             latest=found.latest,
+            confidence=found.confidence,
             text=found.text,
         )
         for session in api.sessions(SessionState.OPEN)

@@ -21,6 +21,13 @@ def show_time(seconds: float | None) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(seconds))
 
 
+def show_clock(seconds: float, now: float) -> str:
+    """Return the time of day of seconds since the epoch, with the date unless it is today."""
+    then, today = time.localtime(seconds), time.localtime(now)
+    same_day = (then.tm_year, then.tm_yday) == (today.tm_year, today.tm_yday)
+    return time.strftime("%H:%M" if same_day else "%Y-%m-%d %H:%M", then)
+
+
 def show_span(seconds: float) -> str:
     """Return a duration in its two largest units: `45s`, `3m12s`, `2h05m`, `4d03h`."""
     whole = max(0, int(seconds))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from ullage.model.error import Unavailable
 from ullage.model.name import check_name
 from ullage.model.task import TaskState
 from ullage.wire.explanation import Explanation
+from ullage.wire.history import StartBody
 from ullage.wire.session import TaskBody
 
 if TYPE_CHECKING:
@@ -87,7 +89,8 @@ def _why(arguments: argparse.Namespace) -> int:
     if arguments.output in DATA:
         print_data(explanation, arguments.output)
     else:
-        _print(explanation, arguments.output)
+        waits = explanation.want and not explanation.held
+        _print(explanation, arguments.output, api.start(target.session) if waits else None)
     return 0
 
 
@@ -172,7 +175,7 @@ def _print_pod(found: PodWhyBody, output: str) -> None:
         print_list(found.events, _EVENTS, output)
 
 
-def _print(explanation: Explanation, output: str) -> None:
+def _print(explanation: Explanation, output: str, start: StartBody | None = None) -> None:
     print(f"{explanation.session}: {explanation.code}: {explanation.summary}")
     place = "" if explanation.position is None else f"; position {explanation.position}"
     print(
@@ -181,6 +184,10 @@ def _print(explanation: Explanation, output: str) -> None:
     )
     for text in explanation.past_use:
         print(f"past use: {text}")
+    if start is not None:
+        from ullage.cli.starts import start_text  # noqa: PLC0415  # needed only here
+
+        print(f"starts: {start_text(start, time.time())}")
     if explanation.evicted is not None:
         print(f"evicted {show_time(explanation.evicted.at)}: its executor {explanation.evicted.message}")
     if (failed := explanation.first_failure) is not None:

@@ -158,7 +158,7 @@ class ServerReads:
         return self.transport.call("GET", "/v1/fair-share", FairShareBody)
 
     def start(self, session: str) -> StartBody:
-        """Estimate when a waiting session gets its first executor; `text` says what the estimate is based on."""
+        """Estimate when a waiting session gets its first executor, as a range with its chance, or say why not."""
         return self.transport.call("GET", path_of("sessions", session, "start"), StartBody)
 
     def starts(self) -> list[StartBody]:

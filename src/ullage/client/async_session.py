@@ -206,6 +206,7 @@ class AsyncSession:
 
     status = offloaded(Session.status)
     why = offloaded(Session.why)
+    expected_start = offloaded(Session.expected_start)
     update = offloaded(Session.update)
     cancel = offloaded(Session.cancel)
     cancel_pending = offloaded(Session.cancel_pending)

@@ -22,6 +22,7 @@ from ullage.client.session_log import SessionLog
 from ullage.client.transport import Patience
 from ullage.model.error import Conflict, UllageError, Unavailable
 from ullage.wire.explanation import Explanation
+from ullage.wire.history import StartBody
 from ullage.wire.session import SessionBody, TaskBody, UpdateSession
 
 T = TypeVar("T")
@@ -195,6 +196,10 @@ class Session:
     def why(self) -> Explanation:
         """Explain why the session has the executors that it has."""
         return self._api.why(self.id)
+
+    def expected_start(self) -> StartBody:
+        """Estimate when the session gets its first executor: a range with its chance, or why there is none."""
+        return self._api.start(self.id)
 
     def tasks(self) -> Iterator[TaskBody]:
         """Yield all tasks of the session, which are fetched page by page."""

@@ -102,7 +102,10 @@ class PastSession:
 
 @dataclass(frozen=True, slots=True)
 class HistoryQuery:
-    """Sessions that were open at some time from `since` until `until`, by number; None and () exclude none."""
+    """Sessions that were open at some time from `since` until `until`, by number; None and () exclude none.
+
+    Of more than `limit` it asks for the first ones, or for the `newest`.
+    """
 
     since: float | None = None
     until: float | None = None
@@ -111,6 +114,7 @@ class HistoryQuery:
     states: tuple[PastState, ...] = ()
     after: int = 0
     limit: int = 100
+    newest: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ from ullage.server.quotas import QuotaApi
 from ullage.server.room import RoomGuard
 from ullage.server.routes import endpoints_of
 from ullage.server.searches import Searches
+from ullage.server.starts import StartsApi
 from ullage.server.streams import Streams
 from ullage.server.task_logs import TaskLogs
 from ullage.server.terminals import TerminalApi
@@ -52,6 +53,7 @@ FRONTS = (
     ConsolidationApi,
     PodApi,
     HistoryApi,
+    StartsApi,
     Streams,
     TaskLogs,
     TerminalApi,
@@ -102,6 +104,7 @@ def make_app(
         ConsolidationApi(service, searches),
         PodApi(service),
         HistoryApi(service),
+        StartsApi(service),
         Streams(service, answers),
         TaskLogs(service, task_logs),
         TerminalApi(service),

@@ -23,17 +23,16 @@ from ullage.model.history import (
 )
 from ullage.model.identity import Role
 from ullage.server import bodies
-from ullage.server.access import Authorizer, Whose, caller_of, needs
+from ullage.server.access import Authorizer, caller_of, needs
 from ullage.server.durable import durable
 from ullage.server.fair_share import fair_share_body
-from ullage.server.parameters import page_of, session_of, time_of
+from ullage.server.parameters import page_of, time_of
 from ullage.server.routes import LongBody, route
 from ullage.service.accounting import with_counts
 from ullage.service.service import UllageService
-from ullage.service.starts import PAST_SESSIONS
 from ullage.wire.body import body_of
 from ullage.wire.fair_share import FairShareBody
-from ullage.wire.history import HistoryBody, OfferedBody, StartBody, StayBody, UsageBody, UsedBody
+from ullage.wire.history import HistoryBody, OfferedBody, StayBody, UsageBody, UsedBody
 from ullage.wire.session import DeleteClosed, Deleted
 
 USAGE_S = 30 * 86400.0
@@ -106,30 +105,6 @@ class HistoryApi:
     async def report_fair_share(self, request: Request) -> FairShareBody:
         """Return what queues and their owners used in the past, with a half-life, and what follows for weights."""
         return fair_share_body(self._service, time.time(), self._authorizer.only_owner(request))
-
-    @route("GET", "/v1/sessions/{session}/start", "sessions")
-    @needs(Role.VIEWER, Whose.SHOWN)
-    async def estimate_start(self, request: Request) -> StartBody:
-        """Estimate when a waiting session gets its first executor, from simulations of the present queue."""
-        session = session_of(request)
-        (found,) = await self._starts(request, [session])
-        return found
-
-    @route("GET", "/v1/starts", "sessions")
-    @needs(Role.VIEWER)
-    async def estimate_starts(self, request: Request) -> list[StartBody]:
-        """Estimate when each waiting session gets its first executor, from simulations of the present queue."""
-        shown = {record.id for record in self._authorizer.shown_sessions(request)}
-        return await self._starts(request, [name for name in self._service.starts.waiting() if name in shown])
-
-    async def _starts(self, request: Request, sessions: list[str]) -> list[StartBody]:
-        service = self._service
-        first = max(0, service.state.session_number - PAST_SESSIONS)
-        ended = HistoryQuery(states=(PastState.SUCCEED, PastState.FAILED), after=first, limit=PAST_SESSIONS)
-        past = await asyncio.to_thread(service.store.history, ended, time.time())
-        reader = self._authorizer.only_owner(request)
-        found = await asyncio.to_thread(service.starts.estimating(sessions, past, reader))
-        return [body_of(StartBody, found[name], session=name) for name in sessions]
 
     @route("POST", "/v1/sessions/delete-closed", "sessions", body=DeleteClosed)
     @needs(Role.USER)

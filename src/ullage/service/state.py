@@ -35,6 +35,8 @@ from ullage.service.store_port import PutNode
 
 RECENT_RESULTS = 4096
 RECENT_BYTES = 8 << 20
+KEPT_SECONDS = 8
+SHORTEST_S = 1e-3
 
 
 @dataclass(slots=True)
@@ -83,6 +85,7 @@ class RecentResults:
 
     def __init__(self) -> None:
         self._results: deque[TaskResult] = deque()
+        self._seconds: tuple[float, ...] = ()
         self._bytes = 0
 
     def extend(self, results: list[TaskResult]) -> None:
@@ -99,17 +102,15 @@ class RecentResults:
         skip = sequence + 1 - self._results[0].sequence
         return list(islice(self._results, skip, skip + limit))
 
-    def seconds(self) -> list[float]:
-        """Return how long the tasks ran that ended by themselves."""
-        ran = (TaskState.SUCCEED, TaskState.FAILED)
-        return [
-            max(0.0, result.ended_at - result.started_at)
-            for result in self._results
-            if result.state in ran and result.started_at is not None
-        ]
+    def seconds(self, most: int) -> tuple[float, ...]:
+        """Return how long the last tasks ran; after `clear` of a few of them."""
+        last = islice(reversed(self._results), most)
+        ran = (each.ended_at - each.started_at for each in last if each.started_at is not None)
+        return tuple(max(SHORTEST_S, each) for each in ran) or self._seconds
 
     def clear(self) -> None:
-        """Remove all results."""
+        """Remove all results. How long the last ones ran is kept."""
+        self._seconds = self.seconds(KEPT_SECONDS)
         self._results.clear()
         self._bytes = 0
 

@@ -103,7 +103,8 @@ def read_stays(connection: Connection, query: HistoryQuery) -> list[Stay]:
 
 
 def _page(rows: Select[Any], table: Table, query: HistoryQuery) -> Select[Any]:
-    page = rows.where(table.c.number > query.after).order_by(table.c.number).limit(query.limit)
+    order = table.c.number.desc() if query.newest else table.c.number
+    page = rows.where(table.c.number > query.after).order_by(order).limit(query.limit)
     wanted = {"owner": query.owner, "queue": query.queue}
     return page.where(and_(True, *(table.c[name] == value for name, value in wanted.items() if value is not None)))
 

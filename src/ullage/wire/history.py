@@ -97,13 +97,15 @@ class UsageBody(View, frozen=True, kw_only=True):
 
 
 class StartBody(View, frozen=True, kw_only=True):
-    """An estimate of when a waiting session gets its first executor: most likely `at`, from `earliest` to `latest`.
+    """An estimate of when a waiting session gets its first executor: from `earliest` to `latest`.
 
-    All three are None where there is no estimate. `text` says what it is based on, or why there is none.
+    The start lies in that range with the chance `confidence`, and is as likely before as after `at`. All four are None
+    where there is no estimate. `text` says what it is based on, or why there is none.
     """
 
     session: str
     at: float | None
     earliest: float | None
     latest: float | None
+    confidence: float | None = None
     text: str

@@ -65,8 +65,11 @@ class Day:
     def all_nodes_known(self) -> bool:
         return all(node.name in self.service.state.nodes for node in self.nodes)
 
+    def _open_store(self) -> Forgetful | Synchronous:
+        return Forgetful() if self.path == "memory://" else Synchronous(open_store(self.path))
+
     def _open(self) -> None:
-        self.store = Forgetful() if self.path == "memory://" else Synchronous(open_store(self.path))
+        self.store = self._open_store()
         self.engine = SlowEngine(self.agenda, self.rng, self._seconds, self.failing)
         self._woken: deque[Callable[[], None]] = deque()
         self._reports: deque[EngineEvent] = deque()

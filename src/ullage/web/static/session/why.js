@@ -30,7 +30,7 @@ export function makeWhy(id) {
   const lists = make("ul", "warnings");
   const element = make("section", "wide", make("h2", "", "Why"), sentence, numbers, start, helps, lists, refusals, holders);
   const loader = makeLoader((signal) => read(pathOf("sessions", id, "why"), {}, signal), ({ body }) => draw(body), () => {}, GAP_MS);
-  const estimate = makeLoader((signal) => read(pathOf("sessions", id, "start"), {}, signal), ({ body }) => setText(start, body.text), silent, GAP_MS);
+  const estimate = makeLoader((signal) => read(pathOf("sessions", id, "start"), {}, signal), ({ body }) => setText(start, startOf(body)), silent, GAP_MS);
   loader.now();
   estimate.now();
 
@@ -64,6 +64,12 @@ export function makeWhy(id) {
       estimate.close();
     },
   };
+}
+
+function startOf({ at, earliest, latest, confidence, text }) {
+  if (at === null) return `Start: ${text}`;
+  const [first, last, likely] = [earliest, latest, at].map((each) => new Date(each * 1000).toLocaleString());
+  return `Starts between ${first} and ${last}, ${10 * confidence} of 10 times; most likely at ${likely}. The estimate is ${text}.`;
 }
 
 function numbersOf({ code, want, held, deserved, share, position }) {
