@@ -122,8 +122,7 @@ def test_the_first_program_of_one_who_comes_from_ray_prints_its_output(server: L
 
 
 def test_a_server_takes_the_settings_for_teams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (settings,) = blocks("docs/how-to/share-between-teams.md", "toml")
-    (tmp_path / "lab.toml").write_text(settings)
+    (tmp_path / "lab.toml").write_text("\n".join(blocks("docs/how-to/share-between-teams.md", "toml")))
     monkeypatch.setenv("ULLAGE_HOME", str(tmp_path / "home"))
     with LiveServer(tmp_path / "home", f"--config={tmp_path / 'lab.toml'}"):
         shown = run([sys.executable, "-m", "ullage.cli.main", "queues", "-o", "name,parent"], tmp_path)
