@@ -13,7 +13,7 @@ from ullage.model.error import InvalidRequest
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.quantity import parse_decimal
-from ullage.model.queue import MAX_WEIGHT, ROOT, Queue
+from ullage.model.queue import MAX_WEIGHT, ROOT, Queue, check_weight
 from ullage.model.request import MAX_CARDS
 from ullage.sim import openb, philly, spot
 from ullage.sim.rows import CODE, Row, columns_of, invalid_trace, read_rows
@@ -114,7 +114,9 @@ def _read_node(row: Row) -> Node:
 
 def _read_queue(row: Row) -> tuple[Queue, int]:
     name, parent = row.text("queue"), row.text("parent", "") or ROOT
-    return Queue(name, parent, row.count("weight", 1, maximum=MAX_WEIGHT)), row.integer("priority", 0)
+    weight = row.count("weight", 1, maximum=MAX_WEIGHT)
+    check_weight("weight", weight)
+    return Queue(name, parent, weight), row.integer("priority", 0)
 
 
 def _read_task(row: Row) -> TraceTask:

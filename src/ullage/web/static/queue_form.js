@@ -30,15 +30,10 @@ export function editQueue(queue, queues) {
       const given = Object.fromEntries(new FormData(form));
       const texts = Object.fromEntries(TEXTS.map((name) => [name, given[name].trim() || null]));
       const body = { ...texts, parent: given.parent, weight: Number(given.weight), max_time_s: Number(given.max_time_s) || null };
-      return change("PUT", pathOf("queues", queue?.name ?? given.name.trim()), { ...kept(queue), ...body });
+      body.default_time_s = queue?.default_time_s ?? null; // the form does not show it
+      return change("PUT", pathOf("queues", queue?.name ?? given.name.trim()), body);
     },
   });
-}
-
-/** What a queue has that the form does not show stays as it is. */
-function kept(queue) {
-  const shown = ["name", "parent", "weight", "guarantee", "limit", "held", "share", "sessions", "pending", "running", "depth"];
-  return Object.fromEntries(Object.entries(queue ?? {}).filter(([name]) => !shown.includes(name)));
 }
 
 export function removeQueue(name) {
