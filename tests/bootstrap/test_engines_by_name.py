@@ -60,7 +60,7 @@ def test_an_engine_that_nobody_offers_is_refused_with_those_there_are(
     [
         ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
         ("def quiet(context): raise OSError('no cluster')", "OSError: no cluster"),
-        ("def quiet(context): return 7", "int has no bind, close, forget, hand_out, "),
+        ("def quiet(context): return 7", "int has no bind, close, execute, forget, hand_out, "),
     ],
 )
 def test_an_engine_that_cannot_be_created_stops_the_start_and_its_package_is_named(

@@ -67,7 +67,7 @@ def test_a_dependency_that_cannot_be_fulfilled_any_more_is_the_reason_of_the_can
         lab.finish("prep", count=2, code=3)
         reason = "it was to run after ok:prep, which cannot happen any more: prep ended with 2 tasks failed"
         assert lab.service.state.session("train").session.cancel_reason == reason
-        assert lab.why("train").summary == f"the session is closed: {reason}"
+        assert lab.why("train").summary == f"the session is closed: {reason}; of 1 task 1 cancelled"
         with pytest.raises(Conflict, match=r"closed \(it was to run after ok:prep"):
             lab.submit("train", 1)
 

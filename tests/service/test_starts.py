@@ -94,3 +94,25 @@ def test_an_estimate_changes_nothing() -> None:
         lab.service.starts.estimating(lab.service.starts.waiting(), past(lab))()
         lab.check()
         assert (lab.service.loop.world().executors, dict(lab.service.state.fleet.ledger)) == (before.executors, held)
+
+
+def test_how_long_a_task_has_run_alone_tells_nothing() -> None:
+    with Lab(a_node(cpu=1)) as lab:
+        lab.session("runs", tasks=1, close_when_done=True)
+        lab.session("next", tasks=1)
+        lab.pass_time(40)
+        found = estimate(lab, "next")
+        assert found.at is None
+        assert "nothing is known of how long the tasks of" in found.text
+
+
+def test_a_begin_that_is_far_away_is_not_foreseen_and_costs_no_more() -> None:
+    """Others come every second: all that come in a hundred years are not looked at."""
+    with Lab(a_node(cpu=1)) as lab:
+        for number in range(10):
+            lab.session(f"past-{number}", tasks=1)
+            lab.pass_time(1)
+        lab.session("night", tasks=1, begin_at=lab.now + 100 * 365 * 86_400)
+        found = estimate(lab, "night")
+        assert found.at is None
+        assert "futures it does not start within the" in found.text

@@ -80,7 +80,7 @@ def test_why_shows_where_a_prediction_is_weaker():
     options = Kubelet(ZonePolicy.SINGLE_ZONE, static_cpus=True, cpu_options={"align-by-socket": "true"})
     with Lab(machine(cpus=(8, 8), kubelet=options)) as lab:
         lab.session("wide", "cpu=4,gpu=6", tasks=1)
-        explained = Answers(lab.service, SERVER, {}).explanation(lab.service.explaining("wide"), None)()
+        explained = Answers(lab.service, SERVER, {}).explanation("wide", None)()
         assert explained.warnings == ["the prediction is weaker on node n: its kubelet has align-by-socket on"]
 
 

@@ -147,6 +147,7 @@ def test_it_gets_the_signals_of_an_executor_that_ends(shell: Shell, word: str) -
         shell.run("cancel", session)
         client.communicate()
         assert client.returncode == 128 + signal.SIGTERM
+    wait_until(lambda: shell.state(session) == "cancelled", "its end is known")
     assert shell.run("exec", session, "--", "true").returncode == 75
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -90,7 +91,10 @@ def _why(arguments: argparse.Namespace) -> int:
         print_data(explanation, arguments.output)
     else:
         waits = explanation.want and not explanation.held
-        _print(explanation, arguments.output, api.start(target.session) if waits else None)
+        _print(explanation, arguments.output)
+        if waits:
+            sys.stdout.flush()  # the estimate takes some seconds where the queue is long
+            _print_start(api.start(target.session))
     return 0
 
 
@@ -175,7 +179,13 @@ def _print_pod(found: PodWhyBody, output: str) -> None:
         print_list(found.events, _EVENTS, output)
 
 
-def _print(explanation: Explanation, output: str, start: StartBody | None = None) -> None:
+def _print_start(start: StartBody) -> None:
+    from ullage.cli.starts import start_text  # noqa: PLC0415  # needed only here
+
+    print(f"starts: {start_text(start, time.time())}")
+
+
+def _print(explanation: Explanation, output: str) -> None:
     print(f"{explanation.session}: {explanation.code}: {explanation.summary}")
     place = "" if explanation.position is None else f"; position {explanation.position}"
     print(
@@ -184,10 +194,6 @@ def _print(explanation: Explanation, output: str, start: StartBody | None = None
     )
     for text in explanation.past_use:
         print(f"past use: {text}")
-    if start is not None:
-        from ullage.cli.starts import start_text  # noqa: PLC0415  # needed only here
-
-        print(f"starts: {start_text(start, time.time())}")
     if explanation.evicted is not None:
         print(f"evicted {show_time(explanation.evicted.at)}: its executor {explanation.evicted.message}")
     if (failed := explanation.first_failure) is not None:

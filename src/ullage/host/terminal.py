@@ -143,7 +143,20 @@ class _Host:
                 break
             self._receive()
             self._flush()
+        self._linger()
         return self._code
+
+    def _linger(self) -> None:
+        """Read what still comes: a connection that closes before loses its last frames at the other end."""
+        if self._connection is None:
+            return
+        until = time.monotonic() + _LAST_S
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_WR)
+            while (left := until - time.monotonic()) > 0:
+                self._connection.settimeout(left)
+                if not self._connection.recv(CHUNK):
+                    return
 
     def _step(self) -> None:
         """Wait until something is ready, and handle all that is."""

@@ -140,8 +140,8 @@ class Durations:
             return kind
         if self.limit_s is not None:
             return TaskTimes((max(rng.uniform(lasted_s, max(lasted_s, self.limit_s)), SHORTEST_S),))
-        least = max(lasted_s, *(group.greatest_s for group in (self.own, *self.groups)))
-        return TaskTimes((_beyond(rng, least),)) if least else None
+        greatest = max(group.greatest_s for group in (self.own, *self.groups))
+        return TaskTimes((_beyond(rng, max(lasted_s, greatest)),)) if greatest else None
 
     def left_s(self, rng: random.Random, kind: TaskTimes, lasted_s: float = 0.0) -> float:
         """Return the seconds that a task has left: as one of the session that has ended, or as one of this kind."""

@@ -36,6 +36,8 @@ CYCLE_WORK = 20
 
 _NEAR = 0.02
 _AT_ONCE = 25
+_ARRIVE_AT_ONCE = 100
+"""Sessions that arrive before the next cycle at most: nobody may wait for a time that is years away."""
 
 
 class RunningTasks(NamedTuple):
@@ -314,22 +316,25 @@ class Future:
             if self._end(ended):
                 freed += 1
                 until = min(until, self._now + _NEAR * (self._now - self._present.now))
-        if not freed:
-            if stop == inf:
-                return False
-            self._now = stop
-        self._arrive()
+        if not freed and stop == inf:
+            return False
+        self._now = self._arrive(self._now if freed else stop)
         return True
 
-    def _arrive(self) -> None:
-        while self._next is not None and self._next[0] <= self._now:
+    def _arrive(self, until: float) -> float:
+        """Let sessions arrive until then, but not more than `_ARRIVE_AT_ONCE`; return how far that is."""
+        for _ in range(_ARRIVE_AT_ONCE):
+            if self._next is None or self._next[0] > until:
+                return until
             self._created += 1
-            _, arrival = self._next
+            self._outcome.work += 1
+            at, arrival = self._next
             name = f"simulated-session-{self._created}"
             demand = replace(arrival.demand, session=name, number=arrival.demand.number + self._created)
             self._sessions[name] = _Session(demand, arrival.prospect)
             self._line.add(self._sessions[name])
             self._next = next(self._arrivals, None)
+        return max(self._now, at)
 
     def _end(self, worker: _Worker) -> bool:
         """End the task of a worker; return False if it only goes on with the next one."""

@@ -137,7 +137,7 @@ class Room:
             held = self._usage_to_be.get(queue.name, Resources())
             lost = losses.get(queue.name, Resources())
             after = Resources(*(has - less + more for has, less, more in zip(held, lost, unit, strict=True)))
-            if not queue.limit.allows(after):
+            if queue.limit.exceeded(after) is not None:
                 return False
         return True
 
