@@ -171,7 +171,7 @@ class FakeApi:
             id=session.id,
             application=spec.application,
             state=session.state,
-            resreq=spec.resreq or "cpu=1,mem=1Gi,gpu=0",
+            resreq=f"cpu=1,mem=1Gi,{spec.resreq}" if spec.fill_resreq else spec.resreq or "cpu=1,mem=1Gi,gpu=0",
             queue=spec.queue,
             owner=spec.owner or spec.user,
             priority=spec.priority or 0,

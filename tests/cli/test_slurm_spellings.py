@@ -147,7 +147,8 @@ def test_a_request_that_states_some_amounts_has_the_defaults_for_the_others(caps
     assert main(["submit", "--gpus", "1", "--", "true"]) == 0
     (session,) = fake.sessions.values()
     assert (session.spec.resreq, session.spec.fill_resreq) == ("gpu=1", True)
-    assert "what is left out of gpu=1 has the defaults" in capsys.readouterr().err
+    said = "asks for cpu=1,mem=1Gi,gpu=1: what is left out of gpu=1 has the defaults"
+    assert said in capsys.readouterr().err
     assert main(["submit", "-r", "gpu=1", "--", "true"]) == 0
     *_, session = fake.sessions.values()
     assert (session.spec.resreq, session.spec.fill_resreq) == ("cpu=0,mem=0,gpu=1", False)

@@ -224,11 +224,12 @@ def test_a_verb_is_refused_to_whom_its_routes_are(
             assert code == 2
 
 
-@pytest.mark.parametrize(("caller", "selected"), [("ann", "would cancel work"), ("bob", "")])
+@pytest.mark.parametrize("caller", ["ann", "bob"])
 def test_cancel_me_selects_the_work_of_the_user_of_the_token(
-    people: People, caller: str, selected: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    people: People, caller: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("ULLAGE_ENDPOINT", people.server.url)
     monkeypatch.setenv("ULLAGE_TOKEN", people.tokens[caller] or "")
     assert main(["cancel", "--me", "--dry-run"]) == 0
-    assert capsys.readouterr().out.partition(":")[0] == selected
+    selected = [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()]
+    assert ("would cancel work" in selected) is (caller == "ann")  # bob has sessions of his own

@@ -6,7 +6,9 @@ import pytest
 from tests.lab import Lab, a_node
 
 from ullage.core.placing.policy import Policy
+from ullage.core.verdict.sentences import MEANINGS
 from ullage.model.history import PastSession
+from ullage.model.rejection import Code
 from ullage.service.foresight import CONFIDENCE, Estimate
 from ullage.service.starts import PAST
 
@@ -115,4 +117,6 @@ def test_a_begin_that_is_far_away_is_not_foreseen_and_costs_no_more() -> None:
         lab.session("night", tasks=1, begin_at=lab.now + 100 * 365 * 86_400)
         found = estimate(lab, "night")
         assert found.at is None
-        assert "futures it does not start within the" in found.text
+        assert found.text == f"no estimate: {MEANINGS[Code.BEGIN_TIME]}"
+        lab.session("evening", tasks=1, begin_at=lab.now + 86_400)
+        assert "futures it does not start within the" in estimate(lab, "evening").text

@@ -196,6 +196,16 @@ def _submit(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _is_filled(resreq: str, amounts: str) -> bool:
+    """Return whether a request has more than the amounts that were stated, not only `gpu=0`."""
+    stated = {entry.partition("=")[0] for entry in amounts.split(",")}
+    filled = (entry.partition("=") for entry in resreq.split(","))
+    return any(name in _AMOUNTS and name not in stated and value != "0" for name, _, value in filled)
+
+
+_AMOUNTS = ("cpu", "mem", "gpu")
+
+
 def _begin(job: JobRequest) -> tuple[Api, _Cancellation]:
     """Create the session and submit its tasks.
 
@@ -206,7 +216,7 @@ def _begin(job: JobRequest) -> tuple[Api, _Cancellation]:
     api = reach(start=True)
     body = program.create(api, job.name, job.options, array=job.array, amounts=job.amounts)
     session = body.id
-    if job.amounts is not None:
+    if job.amounts is not None and _is_filled(body.resreq, job.amounts):
         complain(f"{session} asks for {body.resreq}: what is left out of {job.amounts} has the defaults")
     cancellation = _Cancellation(api, session)
     try:

@@ -29,6 +29,9 @@ ARRIVALS = 100
 OWN_TASKS = 50
 """The last ended tasks of an open session that count."""
 
+MOST_AHEAD_S = 7 * 86_400.0
+"""A session that begins later is not looked at: arrivals of the last hours say nothing of that time."""
+
 _Key = tuple[object, ...]
 
 
@@ -104,8 +107,9 @@ class Starts:
         if record.pending < record.session.spec.batch_size and not record.session.spec.min_instances:
             return "no estimate: it has no tasks that wait"
         held_back = record.held_back(self._clock())
-        if held_back not in (None, Code.BEGIN_TIME, Code.BACKOFF):
-            return f"no estimate: {MEANINGS[held_back]}"
+        begins_late = (record.session.spec.begin_at or 0.0) > self._clock() + MOST_AHEAD_S
+        if begins_late or held_back not in (None, Code.BEGIN_TIME, Code.BACKOFF):
+            return f"no estimate: {MEANINGS[held_back or Code.BEGIN_TIME]}"
         return ""
 
     # --- the present ---
