@@ -36,15 +36,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
 def task(shell: Shell, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A session whose program runs in a directory of its own, with a variable of its own and a card."""
     place = tmp_path_factory.mktemp("place")
-    return shell.submitted("--gpus=1", "-e", "COLOUR=red", "--", "sleep", "600", cwd=place)
-
-
-@pytest.fixture
-def word(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A word that only the processes of one test have in their command lines: seconds of sleep(1)."""
-    word = f"{600 + abs(hash(request.node.name)) % 10**6}"
-    yield word
-    assert with_word(word) == []
+    return shell.submitted("--gpus=1", "-e", "COLOUR=red", "--", "sleep", "86401", cwd=place)
 
 
 def test_output_and_errors_come_apart_and_the_exit_code_is_that_of_the_program(shell: Shell, task: str) -> None:
@@ -56,7 +48,7 @@ def test_it_has_the_environment_the_cards_and_the_directory_of_the_task(shell: S
     show = 'echo "$COLOUR $ULLAGE_SESSION $ULLAGE_TASK $MINE [$CUDA_VISIBLE_DEVICES] ${ULLAGE_WORKER_SECRET-none}"; pwd'
     done = shell.run("exec", "-e", "MINE=1", task, "--", "sh", "-c", show)
     first, directory = done.stdout.decode().split("\n", 1)
-    (pid,) = with_word("600")
+    (pid,) = with_word("86401")
     own = dict(entry.split("=", 1) for entry in Path(f"/proc/{pid}/environ").read_text().split("\0") if entry)
     assert first == f"red {task} 1 1 [{own['CUDA_VISIBLE_DEVICES']}] none"
     assert Path(directory.strip()) == Path(f"/proc/{pid}/cwd").readlink()
@@ -64,7 +56,7 @@ def test_it_has_the_environment_the_cards_and_the_directory_of_the_task(shell: S
 
 def test_it_is_in_the_cgroups_of_the_task_and_on_its_cpus(shell: Shell, task: str) -> None:
     done = shell.run("exec", task, "--", "sh", "-c", "cat /proc/self/cgroup; grep Cpus_allowed_list /proc/self/status")
-    (pid,) = with_word("600")
+    (pid,) = with_word("86401")
     status = Path(f"/proc/{pid}/status").read_text().splitlines()
     cpus = next(line for line in status if line.startswith("Cpus_allowed_list"))
     assert done.stdout.decode() == Path(f"/proc/{pid}/cgroup").read_text() + cpus + "\n"

@@ -26,14 +26,6 @@ def task(shell: Shell) -> str:
     return shell.submitted("--", "sleep", "600")
 
 
-@pytest.fixture
-def word(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A word that only the processes of one test have in their command lines: seconds of sleep(1)."""
-    word = f"{600 + abs(hash(request.node.name)) % 10**6}"
-    yield word
-    assert with_word(word) == []
-
-
 def test_a_program_has_a_terminal_of_the_size_of_that_of_its_client(shell: Shell, task: str) -> None:
     script = "stty size; tty; trap 'stty size; exit 4' WINCH; echo ready; while :; do sleep 0.05; done"
     with Screen(shell, "exec", "-t", task, "--", "sh", "-c", script) as screen:

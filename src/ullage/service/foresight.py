@@ -2,7 +2,7 @@
 
 If the real start and those of n futures were equally likely in any order, the real one would lie between the first and
 the last of n with the chance (n - 1) / (n + 1): 9 times of 10 for 19 futures. But futures do not know what users will
-do: on replayed days (`make bench ARGS=starts`) between 6 and 9 of 10 starts lay in the range. An estimate states 8.
+do: on replayed days (`make bench ARGS=starts`) about 8 of 10 starts lay in the range. That is what an estimate states.
 """
 
 from __future__ import annotations
