@@ -27,13 +27,13 @@ from benchmarks import bind
 from ullage.bootstrap.http.bounds import cluster_bounds
 from ullage.bootstrap.http.server import BoundedServer
 from ullage.core.placing.rules import Rules
-from ullage.kube.app import make_app
 from ullage.kube.client.api import KubeApi
 from ullage.kube.client.kinds import NODES, PODS
 from ullage.kube.client.lease import Candidate
 from ullage.kube.context import KubeContext
 from ullage.kube.device_plugins import DevicePlugins
-from ullage.kube.extender import Extender
+from ullage.kube.extender.app import make_app
+from ullage.kube.extender.extender import Extender
 from ullage.kube.followed import Followed
 from ullage.kube.mirror import Mirror
 from ullage.kube.ready_term import ReadyTerm

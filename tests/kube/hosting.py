@@ -16,7 +16,6 @@ from tests.kube.hami_node import HamiNodes
 from tests.kube.test_front import Running, a_node, a_pod
 from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.core.placing.rules import Rules
-from ullage.kube.app import make_app
 from ullage.kube.bindings.callers import Admins, Authentication, ProxyHeaders, caller_of
 from ullage.kube.bindings.compute_resources import compute_resources
 from ullage.kube.bindings.hosted_apps import REQUIREMENTS
@@ -25,6 +24,7 @@ from ullage.kube.bindings.terms import BindingTerms
 from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.lease import Candidate
+from ullage.kube.extender.app import make_app
 from ullage.kube.front import Front
 from ullage.wire.gpubinding import APP_LABEL, CONSUME_LABEL, OWNER_LABEL, SHARE_MODE
 

@@ -16,7 +16,7 @@ from tests.kube.test_mirror import REGISTER, a_node, a_pod
 from tests.kube.test_mirror import World as Mirrored
 from tests.kube.test_unconfirmed import World
 from ullage.core.books.fleet import Fleet
-from ullage.kube.app import make_app
+from ullage.kube.extender.app import make_app
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
 from ullage.model.request import ResourceRequirement

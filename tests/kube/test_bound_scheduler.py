@@ -24,7 +24,6 @@ from tests.kube.listening import served
 from tests.kube.test_scheduler import CARDS, scheduled  # noqa: F401 - the fixture
 from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.core.placing.rules import Rules
-from ullage.kube.app import make_app
 from ullage.kube.bindings.callers import Admins, Authentication, Tokens, caller_of
 from ullage.kube.bindings.compute_resources import compute_resources
 from ullage.kube.bindings.terms import BindingTerms
@@ -34,6 +33,7 @@ from ullage.kube.client.connection import ApiConnection, connect
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.kinds import DEPLOYMENTS, GPU_BINDINGS, NAMESPACES, NODES, PODS
 from ullage.kube.client.lease import Candidate
+from ullage.kube.extender.app import make_app
 from ullage.kube.front import Front
 from ullage.model.error import AlreadyExists, UllageError
 

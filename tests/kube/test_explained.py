@@ -2,7 +2,7 @@
 
 from tests.clock import Clock
 from ullage.kube.events import AGAIN_S
-from ullage.kube.explained import Explained
+from ullage.kube.extender.explained import Explained
 
 
 def test_a_sentence_is_made_again_for_another_cause_after_a_while_and_after_the_pod_was_placed():

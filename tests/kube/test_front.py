@@ -19,12 +19,12 @@ from tests.kube.conftest import until
 from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.core.placing.rules import Rules
 from ullage.kube import metrics
-from ullage.kube.app import make_app
 from ullage.kube.client.api import ALL, Selection, WatchEvent
 from ullage.kube.client.errors import Unreachable
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.kinds import PODS, Kind
 from ullage.kube.client.lease import Candidate
+from ullage.kube.extender.app import make_app
 from ullage.kube.front import Front
 from ullage.model.allocation import AllocationState
 from ullage.wire.extender import ExtenderArgs

@@ -23,7 +23,7 @@ from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.lease import Candidate
 from ullage.kube.controller import OnError
-from ullage.kube.extender import Extender
+from ullage.kube.extender.extender import Extender
 from ullage.kube.front import Front
 from ullage.model.error import UllageError
 from ullage.model.queue import Queue, parse_queue

@@ -17,7 +17,6 @@ from tests.kube.listening import served
 from tests.ports import free_port
 from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.core.placing.rules import Rules
-from ullage.kube.app import make_app
 from ullage.kube.client.api import Selection
 from ullage.kube.client.changes import Create, Delete
 from ullage.kube.client.connection import connect
@@ -26,6 +25,7 @@ from ullage.kube.client.informer import Informer
 from ullage.kube.client.kinds import NODES, PODS
 from ullage.kube.client.lease import Candidate
 from ullage.kube.client.objects import Pod
+from ullage.kube.extender.app import make_app
 from ullage.kube.front import Front
 from ullage.model.queue import Queue
 

@@ -32,7 +32,7 @@ from ullage.bootstrap.strategies import load_strategies
 from ullage.bootstrap.tls import TlsFiles
 from ullage.bootstrap.warm import warm
 from ullage.core.placing.rules import WORKERS_PER_NODE, Rules
-from ullage.kube.app import health_routes, make_app, readiness_route
+from ullage.kube.answering import health_routes, readiness_route
 from ullage.kube.bindings.callers import Admins, Authentication, ProxyHeaders, Tokens, caller_of
 from ullage.kube.bindings.compute_resources import compute_resources
 from ullage.kube.bindings.terms import BindingScope, BindingTerms
@@ -43,6 +43,7 @@ from ullage.kube.client.connection import connect
 from ullage.kube.client.http import HttpKubeApi, KubeTimeouts
 from ullage.kube.client.lease import TERMS, Candidate, LeaseTerms
 from ullage.kube.device_plugins import PluginTerms
+from ullage.kube.extender.app import make_app
 from ullage.kube.front import Front
 from ullage.kube.metrics import FrontMetrics
 from ullage.kube.shared_page import SharedPage

@@ -23,7 +23,8 @@ from ullage.kube.controller import OnError
 from ullage.kube.device_plugins import PLAIN_TERMS, DevicePlugins, PluginTerms
 from ullage.kube.disruption import report_unreadable
 from ullage.kube.events import EventRecorder
-from ullage.kube.extender import OFFERED_NODES, Extender
+from ullage.kube.extender.extender import Extender
+from ullage.kube.extender.filtering import OFFERED_NODES
 from ullage.kube.followed import Followed
 from ullage.kube.front import Front, FrontBindings, FrontClaims, Running
 from ullage.kube.leader_label import LeaderLabel

@@ -20,7 +20,7 @@ from ullage.bootstrap.kube_card_settings import (
     CardModelSection,
     CardPoolSection,
 )
-from ullage.kube.extender import OFFERED_NODES
+from ullage.kube.extender.filtering import OFFERED_NODES
 from ullage.model.card_driver import NVIDIA as NVIDIA_DRIVER
 from ullage.model.card_driver import CardDriver
 from ullage.model.card_figures import SHIPPED_FIGURES, Figures, model_key

@@ -21,7 +21,7 @@ from ullage.kube.context import KubeContext
 from ullage.kube.controller import ALL
 from ullage.kube.device_plugins import DevicePlugins
 from ullage.kube.events import EventRecorder
-from ullage.kube.extender import Extender
+from ullage.kube.extender.extender import Extender
 from ullage.kube.followed import Followed
 from ullage.kube.mirror import Mirror
 from ullage.kube.preemption import Preemptor

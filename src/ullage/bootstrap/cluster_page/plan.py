@@ -8,8 +8,8 @@ from itertools import islice
 import msgspec
 
 from ullage.core.placing.decision import Candidates, Choice, Decision, Refusal, Scores
-from ullage.kube.explained import why_nowhere
-from ullage.kube.extender import Examined
+from ullage.kube.extender.explained import why_nowhere
+from ullage.kube.extender.filtering import Examined
 from ullage.kube.front import Front
 from ullage.model.claim import Request
 from ullage.model.error import InvalidRequest, Unavailable, invalid

@@ -15,7 +15,7 @@ from starlette.routing import Route
 from ullage.bootstrap.cluster_page.overview import write_overview
 from ullage.bootstrap.cluster_page.plan import write_plan
 from ullage.bootstrap.cluster_page.settings import ClusterSettings
-from ullage.kube.app import health_routes
+from ullage.kube.answering import health_routes
 from ullage.kube.body import read_body
 from ullage.kube.front import Front
 from ullage.kube.shared_page import CHEAP_S, REST, SharedPage

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ullage.binding.states import card_state, node_state, shown_rows
-from ullage.kube.app import Meter, no_meter
+from ullage.kube.answering import Meter, no_meter
 from ullage.kube.bindings.gpus import gpu_routes
 from ullage.kube.bindings.http import (
     CallerOf,

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ullage.kube.app import Meter
+from ullage.kube.answering import Meter
 from ullage.kube.bindings.http import CallerOf, Handler, body_of, named, routes, terms_of
 from ullage.model.compute_result import FailedCheck
 from ullage.model.error import Conflict

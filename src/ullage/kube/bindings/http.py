@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from ullage.kube.app import Meter
+from ullage.kube.answering import Meter
 from ullage.kube.body import read_body
 from ullage.kube.client.lease import NotLeading
 from ullage.model.compute import BoundCard

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from ullage.kube.app import Meter, health_routes, no_meter
+from ullage.kube.answering import Meter, health_routes, no_meter
 from ullage.kube.body import read_body
 from ullage.kube.webhook.webhook import Webhook
 from ullage.model.error import InvalidRequest

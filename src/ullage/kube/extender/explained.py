@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from ullage.core.explaining.nowhere_text import asked_text
 from ullage.kube.bindings.filter import Admitted
-from ullage.kube.card_offers import requests
 from ullage.kube.client.lease import clock_s
 from ullage.kube.events import AGAIN_S
+from ullage.kube.extender.card_offers import requests
 from ullage.kube.recent import Recent
 from ullage.service.cluster import Cluster
 from ullage.service.node_offers import NodeOffers

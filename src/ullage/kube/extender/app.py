@@ -15,8 +15,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from ullage.kube.answering import Meter, health_routes, no_meter
 from ullage.kube.body import read_body
-from ullage.kube.extender import Extender
+from ullage.kube.extender.extender import Extender
 from ullage.model.error import UllageError
 from ullage.wire.extender import (
     MAX_BODY,
@@ -32,13 +33,6 @@ from ullage.wire.extender import (
 
 Answer = Callable[[bytes], Awaitable[bytes]]
 ErrorBody = Callable[[UllageError], bytes]
-
-Meter = Callable[[str, float, str], None]
-"""Called for each response with the verb, the duration in seconds, and `ok` or the error code."""
-
-
-def no_meter(_verb: str, _seconds: float, _outcome: str) -> None:
-    """Measure nothing."""
 
 
 def make_app(extender: Extender, *, most: int = MAX_BODY, meter: Meter = no_meter) -> Starlette:
@@ -71,25 +65,6 @@ def make_app(extender: Extender, *, most: int = MAX_BODY, meter: Meter = no_mete
             *health_routes(lambda: extender.unready),
         ]
     )
-
-
-def health_routes(unready: Callable[[], str]) -> list[Route]:
-    """Return `/healthz`, and `/readyz` with the reason why requests cannot be answered now ("" if they can)."""
-
-    async def alive(_: Request) -> Response:
-        return PlainTextResponse("ok")
-
-    return [Route("/healthz", alive), readiness_route("/readyz", unready)]
-
-
-def readiness_route(path: str, unready: Callable[[], str]) -> Route:
-    """Return a route that answers 200, or 503 with a reason."""
-
-    async def ready(_: Request) -> Response:
-        why = unready()
-        return PlainTextResponse(why or "ok", 503 if why else 200)
-
-    return Route(path, ready)
 
 
 @dataclass(frozen=True, slots=True)
