@@ -27,7 +27,7 @@ from ullage.kube.extender.extender import Extender
 from ullage.kube.front import Front
 from ullage.model.error import UllageError
 from ullage.model.queue import Queue, parse_queue
-from ullage.service.cluster import EXPECTED_S
+from ullage.service.expected_places import EXPECTED_S
 from ullage.service.gates import OPEN_S
 from ullage.wire.extender import BindArgs, ExtenderArgs
 

@@ -16,7 +16,8 @@ from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.error import Conflict, NotFound, Unavailable
 from ullage.model.node import Node
 from ullage.model.rejection import Code
-from ullage.service.cluster import EXPECTED_S, Cluster
+from ullage.service.cluster import Cluster
+from ullage.service.expected_places import EXPECTED_S
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -23,7 +23,8 @@ from ullage.model.node import Node, NodeState
 from ullage.model.queue import Queue, parse_queue
 from ullage.model.quota import Quota
 from ullage.model.rejection import Code
-from ullage.service.cluster import EXPECTED_S, Cluster
+from ullage.service.cluster import Cluster
+from ullage.service.expected_places import EXPECTED_S
 from ullage.service.gates import AVOID_S, OPEN_S, RESERVE_AFTER_S, Gates
 from ullage.service.queue_holdings import QueueHoldings, labelled
 

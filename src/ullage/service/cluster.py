@@ -22,7 +22,7 @@ from ullage.core.evicting.preemption import Preemption
 from ullage.core.evicting.victims import NO_BUDGETS, Budgets
 from ullage.core.explaining.nowhere import nowhere
 from ullage.core.explaining.nowhere_text import asked_text, nowhere_text
-from ullage.core.placing.decision import Choice, Refusal
+from ullage.core.placing.decision import Refusal
 from ullage.core.placing.offers import NodeRefusal
 from ullage.core.placing.rules import Rules
 from ullage.core.placing.uneven import NO_AMOUNTS, lacking
@@ -49,12 +49,10 @@ from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
 from ullage.model.topology import ZonePolicy
 from ullage.service.asked_nodes import AskedNodes, NodeRows
+from ullage.service.expected_places import ExpectedPlaces
 from ullage.service.holders import Holders
 from ullage.service.node_offers import NodeOffers
 from ullage.service.rejected_nodes import RejectedNodes
-
-EXPECTED_S = 10.0
-"""Seconds for which the probable place of a request is reserved. A scheduler binds within a second or two."""
 
 _REFUSED_THERE = NodeRefusal((Rejection(Code.REFUSED_THERE, Cure.NODE_CHANGE),), 0, helps=False)
 _NOT_KNOWN = NodeRefusal((Rejection(Code.NODE_UNKNOWN, Cure.NODE_CHANGE),), 0, helps=False)
@@ -76,8 +74,8 @@ class Cluster:
             Fleet((), profiles=profiles, zone_rules=zone_rules), replace(rules, any_pool=True)
         )
         self.holders = Holders(self.allocator)
-        self._clock, self._now = clock, now
-        self._expected: dict[str, float] = {}
+        self._now = now
+        self._expected = ExpectedPlaces(self.allocator, clock, now)
         self._owed: dict[str, Nomination] = {}
         """Nominations of requests that are reserved now, to be restored if the bind fails."""
         self._shielded: dict[str, float] = {}
@@ -112,7 +110,7 @@ class Cluster:
 
         """
         for allocation in allocations:
-            self._forget_expected(allocation.id)
+            self._expected.forget(allocation.id)
         return self.allocator.adopt(*map(self._as_shielded, allocations))
 
     def _as_shielded(self, allocation: Allocation) -> Allocation:
@@ -152,7 +150,7 @@ class Cluster:
 
     def free(self, uid: str) -> None:
         """Free an allocation whose owner is gone or has finished."""
-        self._forget_expected(uid)
+        self._expected.forget(uid)
         self._owed.pop(uid, None)
         self._shielded.pop(uid, None)
         self.allocator.dealloc(uid, self._now())
@@ -268,7 +266,7 @@ class Cluster:
             Unavailable: not ready. NotFound: the pool is not known.
 
         """
-        self.expire()
+        self._expected.expire()
         known = self.held(request.uid)
         if known is not None:
             there = [name for name in nodes if name == known.node]
@@ -292,7 +290,7 @@ class Cluster:
         offered = NodeOffers(left.tolist(), found.scores[at], refused)
         self._rows.fitted(AskedNodes(asked.fleet, offered.names, left, at))
         if expected:
-            self._expect(request, offered.best)
+            self._expected.expect(request, offered.best)
         return offered
 
     def nowhere(
@@ -329,7 +327,7 @@ class Cluster:
             best = offered.best
             for (request, _), each in zip(asked, found, strict=True):
                 if best is not None and best in each.names:
-                    self._expect(request, best)
+                    self._expected.expect(request, best)
         return offered
 
     def _reserved_node(self, request: Request) -> str | None:
@@ -345,8 +343,8 @@ class Cluster:
             Unavailable: not ready. NotFound: the node or the pool is unknown. Conflict: it is on another node.
 
         """
-        self.expire()
-        self._forget_expected(request.uid)
+        self._expected.expire()
+        self._expected.forget(request.uid)
         kept = self.allocator.nominations.of(request.uid)
         found = self.allocator.assume_on(request, node, self._now())
         if isinstance(found, Refusal):
@@ -407,12 +405,12 @@ class Cluster:
 
     def promise(self, nomination: Nomination) -> None:
         """Reserve a place for a request until it is placed or `withdraw` is called. No other request is offered it."""
-        self._expected.pop(nomination.request.uid, None)
+        self._expected.replaced(nomination.request.uid)
         self.allocator.nominate(nomination)
 
     def withdraw(self, uid: str) -> None:
         """End the reservation of a place for a request, if there is one."""
-        self._expected.pop(uid, None)
+        self._expected.replaced(uid)
         self.allocator.withdraw(uid)
 
     def set_quota(self, namespace: str, quota: Quota | None, fault: str = "") -> None:
@@ -469,29 +467,9 @@ class Cluster:
         """Do as `reserve_room_of` if only the node is known: the cards are those that fit best."""
         self.promise(Nomination(request, node, self._now(), first_come=True, owed=True))
 
-    # --- expected places ---
-
-    def _expect(self, request: Request, node: str | None) -> None:
-        books, uid = self.allocator, request.uid
-        if books.nominations.of(uid) is not None and uid not in self._expected:
-            return  # others were evicted for it, or its place is promised: that stays
-        self._forget_expected(uid)
-        choice = books.choose_on(request, node) if node is not None else None
-        if isinstance(choice, Choice):
-            self._expected[uid] = self._clock() + EXPECTED_S
-            books.nominate(
-                Nomination(request, choice.node, self._now(), choice.gpus, charges=choice.charges, hold=True)
-            )
-
-    def _forget_expected(self, uid: str) -> None:
-        if self._expected.pop(uid, None) is not None:
-            self.allocator.withdraw(uid)
-
     def expire(self) -> None:
-        """End the reservations of expected places older than `EXPECTED_S`."""
-        now = self._clock()
-        for uid in [uid for uid, until in self._expected.items() if until <= now]:
-            self._forget_expected(uid)
+        """End the reservations of expected places whose time is over."""
+        self._expected.expire()
 
 
 def _since(allocation: Allocation) -> float:
