@@ -218,6 +218,17 @@ def same_class_names(found: list[Source]) -> list[str]:
     return [f"{name}: {', '.join(where)}" for name, where in sorted(places.items()) if len(where) > 1]
 
 
+def late_callbacks(found: list[Source]) -> list[str]:
+    """Return where a callback is assigned to another object, which had to exist without it until then."""
+    places = []
+    for source in found:
+        for node in ast.walk(source.tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and node.attr.startswith("on_"):
+                name = ast.unparse(node)
+                places += [f"{source.name}:{node.lineno} {name}"] if name != f"self.{node.attr}" else []
+    return places
+
+
 def circles(found: list[Source]) -> list[str]:
     """Return groups of files that import one another at run time."""
     modules = {f"ullage.{source.name[:-3].replace('/', '.')}".removesuffix(".__init__"): source for source in found}
@@ -279,6 +290,7 @@ def figures(found: list[Source]) -> list[Figure]:
         Figure("calls with more than 4 positional arguments", 0, 0, many_positional(found)),
         Figure("reads by a bare number", 0, 0, bare_reads(found)),
         Figure("class names of two classes", 0, 0, same_class_names(found)),
+        Figure("callbacks assigned to another object", 0, 0, late_callbacks(found)),
         Figure("circles of imports", 0, 0, circles(found)),
     ]
 

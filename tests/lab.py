@@ -36,7 +36,7 @@ from ullage.service.engine_port import (
     TaskOutcome,
     Unbound,
 )
-from ullage.service.service import ServiceSettings, UllageService
+from ullage.service.service import ServiceHost, ServiceSettings, UllageService
 from ullage.service.state import SessionRecord
 from ullage.service.store_port import Page
 from ullage.storage.open import open_store
@@ -157,9 +157,7 @@ class Lab:
             self.store,
             self.engine,
             settings,
-            clock=lambda: self.now,
-            wake=self._woken.append,
-            on_failure=self._fail,
+            ServiceHost(clock=lambda: self.now, wake=self._woken.append, on_failure=self._fail),
         )
 
     def _fail(self, error: BaseException) -> None:

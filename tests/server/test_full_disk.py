@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import httpx2
 import pytest
@@ -17,6 +16,7 @@ from starlette.routing import Route
 from ullage.model.error import DiskFull, Unavailable
 from ullage.server.durable import durable, note_change
 from ullage.server.room import UNSTORED, RoomGuard
+from ullage.service.unstored import UnstoredRequests
 
 FULL = DiskFull("the disk of the server is full")
 ALL = ["GET", "POST", "DELETE"]
@@ -25,11 +25,11 @@ ALL = ["GET", "POST", "DELETE"]
 @dataclass
 class Service:
     no_room: Unavailable | None = None
-    on_no_room: Callable[[], None] = lambda: None
+    unstored: UnstoredRequests = field(default_factory=UnstoredRequests)
 
     def fill(self, error: Unavailable = FULL) -> None:
         self.no_room = error
-        self.on_no_room()
+        self.unstored.end_all()
 
 
 def client(service: Service, taken: asyncio.Event, shown: asyncio.Event | None = None) -> httpx2.AsyncClient:

@@ -15,7 +15,7 @@ from ullage.model.request import ResourceRequirement
 from ullage.model.session import SessionSpec
 from ullage.server.durable import durable
 from ullage.server.history import Retention
-from ullage.service.service import ServiceSettings, UllageService
+from ullage.service.service import ServiceHost, ServiceSettings, UllageService
 from ullage.storage.open import open_store
 
 DAY = 86400.0
@@ -46,9 +46,8 @@ def test_old_sessions_and_old_rows_go_and_everything_else_stays(tmp_path: Path) 
             raise error
 
         wake = asyncio.get_running_loop().call_soon_threadsafe
-        service = UllageService(
-            store, SimulatedEngine(clock), ServiceSettings(), clock=clock, wake=wake, on_failure=fail
-        )
+        host = ServiceHost(clock=clock, wake=wake, on_failure=fail)
+        service = UllageService(store, SimulatedEngine(clock), ServiceSettings(), host)
         try:
             await filled(service, clock)
             assert await Retention(service, Keeping()).sweep(clock.now) == 0

@@ -28,7 +28,7 @@ from ullage.service.durations import Durations, TaskTimes, Urns
 from ullage.service.engine_port import EngineEvent, NodeReported
 from ullage.service.foresight import MOST_WORK, RUNS, Estimate
 from ullage.service.future import Future, Present
-from ullage.service.service import ServiceSettings, UllageService
+from ullage.service.service import ServiceHost, ServiceSettings, UllageService
 from ullage.service.starts import PAST
 from ullage.storage.open import open_store
 
@@ -304,9 +304,7 @@ class JobDay:
             self.store,
             self.engine,
             ServiceSettings(policy=plan.policy, queues=plan.queues),
-            clock=lambda: self.agenda.now,
-            wake=self._woken.append,
-            on_failure=self._raise,
+            ServiceHost(clock=lambda: self.agenda.now, wake=self._woken.append, on_failure=self._raise),
         )
         for node in plan.nodes:
             self.service.on_engine_event(NodeReported(node))

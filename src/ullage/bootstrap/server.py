@@ -45,7 +45,7 @@ from ullage.server.app import describe_api, make_app
 from ullage.server.history import Retention
 from ullage.service.access_tokens import page_key
 from ullage.service.engine_port import EngineEvent, HostedEngine
-from ullage.service.service import UllageService
+from ullage.service.service import ServiceHost, UllageService
 from ullage.storage.failpoint import FailingStore
 from ullage.storage.open import open_store
 from ullage.web.pages import pages
@@ -129,17 +129,17 @@ class _Server:
         loop = asyncio.get_running_loop()
         clock = _steady_clock()
         try:
-            service = UllageService(
-                store,
-                engine,
-                self._settings.service(machine.node.name),
+            ticker = _Ticker(clock, self._end.fail)
+            host = ServiceHost(
                 clock=clock,
                 wake=loop.call_soon_threadsafe,
                 on_failure=self._end.fail,
                 later=_InThread(self._end.fail),
+                on_change=ticker.changed,
+                on_event=_log_eviction,
             )
-            service.events.on_event = _log_eviction
-            ticker = _Ticker(service, clock, self._end.fail)
+            service = UllageService(store, engine, self._settings.service(machine.node.name), host)
+            ticking = asyncio.create_task(ticker.run(service.tick))
             await engine.open(_Reports(service, self._end.fail))
             engine.keep_logs({record.session.logs for record in service.state.sessions.values()})
             compiling = asyncio.create_task(change_over())
@@ -147,12 +147,12 @@ class _Server:
             try:
                 await self._serve(service, engine, machine, listener)
             finally:
-                ticker.stop()
+                ticking.cancel()
                 compiling.cancel()
                 sending.cancel()
                 service.executors.expect_end()
                 await engine.close()
-                await asyncio.wait({compiling, sending})
+                await asyncio.wait({ticking, compiling, sending})
         finally:
             listener.close()
             store.close()
@@ -294,49 +294,43 @@ class _Reports:
 
 
 class _Ticker:
-    """Runs `tick` of the service: at once after an urgent change, else when it is due."""
+    """Runs the turns of a service: at once after an urgent change, else when one is due."""
 
-    def __init__(
-        self, service: UllageService, clock: Callable[[], float], fail: Callable[[BaseException], None]
-    ) -> None:
-        self._service = service
+    def __init__(self, clock: Callable[[], float], fail: Callable[[BaseException], None]) -> None:
         self._clock = clock
         self._fail = fail
         self._loop = asyncio.get_running_loop()
-        self._next: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._due = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
         self._at = float("inf")
         self._rest_s = 0.0
-        self._stopped = False
-        service.on_change = self._changed
 
-    def stop(self) -> None:
-        self._stopped = True
-        if self._next is not None:
-            self._next.cancel()
-
-    def _changed(self, urgent: bool) -> None:
+    def changed(self, urgent: bool) -> None:
         self._wake_in(self._rest_s if urgent else max(CYCLE_GAP_S, self._rest_s))
 
     def _wake_in(self, seconds: float) -> None:
         at = self._loop.time() + seconds
-        if self._stopped or at >= self._at:
+        if at >= self._at:
             return
-        if self._next is not None:
-            self._next.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         self._at = at
-        self._next = self._loop.call_later(seconds, self._turn)
+        self._timer = self._loop.call_later(seconds, self._due.set)
 
-    def _turn(self) -> None:
-        self._next, self._at = None, float("inf")
-        begin = self._loop.time()
-        try:
-            due = self._service.tick()
-        except Exception as fault:  # noqa: BLE001 - an error in the ledger ends the process, and a restart recovers
-            self._fail(fault)
-            return
-        self._rest_s = self._loop.time() - begin  # at least as much time for other work as for this
-        if due is not None:
-            self._wake_in(max(0.0, due - self._clock()))
+    async def run(self, turn: Callable[[], float | None]) -> None:
+        """Run turns until one fails. Each returns when the next one is due, if one is."""
+        while await self._due.wait():
+            self._due.clear()
+            self._at = float("inf")
+            begin = self._loop.time()
+            try:
+                due = turn()
+            except Exception as fault:  # noqa: BLE001 - an error in the ledger ends the process, and a restart recovers
+                self._fail(fault)
+                return
+            self._rest_s = self._loop.time() - begin  # at least as much time for other work as for this
+            if due is not None:
+                self._wake_in(max(0.0, due - self._clock()))
 
 
 def _override(settings: Settings, host: str | None, port: int | None, gpus: str | None) -> Settings:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Self
 
@@ -29,12 +29,12 @@ _ENDING = sorted(signal.valid_signals().difference(_HARMLESS, _FAULTS, _UNSTOPPA
 class Interrupts:
     """A context that catches each signal that ends a process, except those ignored at its start.
 
-    Once `cancel` is set, the first signal calls it in a thread, so that the output is complete. Any other signal
-    raises KeyboardInterrupt.
+    In a block of `cancelling` the first signal calls its function in a thread, so that the output is complete. Any
+    other signal raises KeyboardInterrupt.
     """
 
     def __init__(self) -> None:
-        self.cancel: Callable[[], object] | None = None
+        self._cancels: Callable[[], object] | None = None
         self._before: dict[int, signal.Handlers | Callable[[int, FrameType | None], object] | int] = {}
         self._first: int | None = None
 
@@ -50,6 +50,15 @@ class Interrupts:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    @contextmanager
+    def cancelling(self, cancel: Callable[[], object]) -> Iterator[None]:
+        """Have the first signal call `cancel` during the block."""
+        self._cancels = cancel
+        try:
+            yield
+        finally:
+            self._cancels = None
+
     @property
     def code(self) -> int | None:
         """The exit code after a signal; None without one."""
@@ -57,10 +66,10 @@ class Interrupts:
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         again, self._first = self._first is not None, self._first or number
-        if again or self.cancel is None:
+        if again or self._cancels is None:
             raise KeyboardInterrupt
         # In a thread: the main thread may be in the middle of a request, and must copy the rest of the output.
-        threading.Thread(target=self._cancel, args=(self.cancel,)).start()
+        threading.Thread(target=self._cancel, args=(self._cancels,)).start()
 
     @staticmethod
     def _cancel(cancel: Callable[[], object]) -> None:

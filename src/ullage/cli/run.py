@@ -80,17 +80,17 @@ def _run_to_its_end(arguments: argparse.Namespace, interrupts: Interrupts) -> in
         return _run_array(api, cancellation, interrupts, job.array)
     session = cancellation.session
     log = TaskLog(api, session, TASK, follow=True, on_note=complain)
-    interrupts.cancel = lambda: _cancel(cancellation, log)
-    with _watching(api, cancellation):
-        if job.standard_input is not None and not job.standard_input.is_all:
-            sent = (api, session, job.standard_input.data, cancellation.run)
-            threading.Thread(target=send_standard_input, args=sent, daemon=True).start()
-        print_log(log)
-    assert log.ended is not None
-    if interrupts.code is not None:
-        return interrupts.code
-    with suppress(UllageError):  # the program has ended already
-        Api(api.transport.hurried(CANCEL_S)).close_session(session)
+    with interrupts.cancelling(lambda: _cancel(cancellation, log)):
+        with _watching(api, cancellation):
+            if job.standard_input is not None and not job.standard_input.is_all:
+                sent = (api, session, job.standard_input.data, cancellation.run)
+                threading.Thread(target=send_standard_input, args=sent, daemon=True).start()
+            print_log(log)
+        assert log.ended is not None
+        if interrupts.code is not None:
+            return interrupts.code
+        with suppress(UllageError):  # the program has ended already
+            Api(api.transport.hurried(CANCEL_S)).close_session(session)
     if job.standard_input is None and has_input():
         caution(["the standard input was not sent to the program; --stdin sends it"])
     return exit_code(log.ended)
@@ -111,11 +111,10 @@ def _check_interactive(job: JobRequest) -> None:
 
 def _run_on_terminal(api: Api, cancellation: _Cancellation, interrupts: Interrupts) -> int:
     session = cancellation.session
-    interrupts.cancel = cancellation.run
     with ExitStack() as context:
-        with _watching(api, cancellation):
+        with interrupts.cancelling(cancellation.run), _watching(api, cancellation):
             stream = attached_once_it_runs(api, session, context)
-        interrupts.cancel = None  # from here on a client that is lost may return
+        # From here on a client that is lost may return.
         ended = None if stream is None else talk(stream, session)
     if ended is not None and ended.reason:
         cancellation.run()  # it would run again, without a client
@@ -124,8 +123,7 @@ def _run_on_terminal(api: Api, cancellation: _Cancellation, interrupts: Interrup
 
 
 def _run_array(api: Api, cancellation: _Cancellation, interrupts: Interrupts, array: Array) -> int:
-    interrupts.cancel = cancellation.run
-    with _watching(api, cancellation):
+    with interrupts.cancelling(cancellation.run), _watching(api, cancellation):
         code = follow_array(api, cancellation.session, array)
     return code if interrupts.code is None else interrupts.code
 

@@ -29,11 +29,13 @@ class SessionCalls:
     variables and the trace of their caller.
     """
 
-    def __init__(self, api: Api, body: SessionBody, *, stays_open: bool, carries_context: bool) -> None:
+    def __init__(
+        self, api: Api, body: SessionBody, *, stays_open: bool, carries_context: bool, prepare: Prepare | None
+    ) -> None:
         self._stays_open = stays_open
         self._carries_context = carries_context
         self._pickles = SessionPickles()
-        self.prepare: Prepare | None = None
+        self._prepare = prepare
         # Results are numbered from 1 in the order of their ends; earlier ones belong to other clients.
         ended = body.succeed + body.failed + body.cancelled
         self.exchange = Exchange(api, body.id, ended, ended + body.running + body.pending)
@@ -48,7 +50,7 @@ class SessionCalls:
             InvalidRequest: it is not callable, or a value cannot be sent or is too large.
 
         """
-        shared = self._pickles.dump(function, self.prepare)
+        shared = self._pickles.dump(function, self._prepare)
         call = self._call(shared, self._pickles.dump_call(args, kwargs, self._carried_for(function)), decode_value)
         return self._add(call, blocks=blocks)
 
@@ -84,11 +86,11 @@ class SessionCalls:
         futures: list[TaskFuture[Any]] = []
         inputs: Iterator[tuple[tuple[Any, ...], int | None]]
         if plan.chunksize == 1:
-            shared, retries = self._pickles.dump(function, self.prepare), plan.retries
+            shared, retries = self._pickles.dump(function, self._prepare), plan.retries
             inputs = ((args, None) for args in calls)
         else:
             chunk = Chunk(function, plan.retries, keeps_failures=plan.keeps_failures)
-            shared, retries = self._pickles.dump(chunk, self.prepare), NO_RETRIES  # the chunk itself tries again
+            shared, retries = self._pickles.dump(chunk, self._prepare), NO_RETRIES  # the chunk itself tries again
             inputs = (((each,), len(each)) for each in cut(calls, plan.chunksize))
         carried = self._carried_for(function)
         try:

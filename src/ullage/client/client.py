@@ -12,6 +12,7 @@ from typing import Self, Unpack
 from ullage.client.allocations import Allocations
 from ullage.client.api import PAGE, Api, ClosedOptions, ServerReads, delete_closed
 from ullage.client.local import reach
+from ullage.client.pickling import Prepare
 from ullage.client.placeable import refuse_unplaceable
 from ullage.client.session import Session
 from ullage.client.spec import SessionOptions, session_spec
@@ -25,10 +26,11 @@ _EVENTS_S = 1.0
 """Seconds between two requests for new events."""
 
 
-def connect(endpoint: str | None = None, token: str | None = None) -> Client:
+def connect(endpoint: str | None = None, token: str | None = None, *, prepare: Prepare | None = None) -> Client:
     """Connect to a server: the given one, that of ULLAGE_ENDPOINT, or the local one, which is started if necessary.
 
-    Unknown environment variables that begin with ULLAGE_ are warned of.
+    Unknown environment variables that begin with ULLAGE_ are warned of. Its sessions send what
+    `prepare` makes of a function in place of it, if that is given.
 
     Raises:
         Unavailable: no server answers, and no local one can be started.
@@ -37,15 +39,15 @@ def connect(endpoint: str | None = None, token: str | None = None) -> Client:
     """
     for text in unknown_variables(os.environ):
         warnings.warn(text, stacklevel=2)
-    return Client(reach(endpoint, token, start=True))
+    return Client(reach(endpoint, token, start=True), prepare)
 
 
 class Client(ServerReads):
     """A connection to a server; several threads may use it."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, prepare: Prepare | None = None) -> None:
         super().__init__(api.transport)
-        self._api = api
+        self._api, self._prepare = api, prepare
 
     def _repr_html_(self) -> str:
         from ullage.client.notebook import client_html  # noqa: PLC0415  # only notebooks need it
@@ -111,7 +113,8 @@ class Client(ServerReads):
         """Return the session and pass on the warnings of the server."""
         for text in body.warnings:
             warnings.warn(text, stacklevel=3)
-        return Session(self._api, body, keep_open=keep_open, carries_context=options.get("carry_context", True))
+        carries_context = options.get("carry_context", True)
+        return Session(self._api, body, keep_open=keep_open, carries_context=carries_context, prepare=self._prepare)
 
     def delete_sessions(self, *, dry_run: bool = False, **options: Unpack[ClosedOptions]) -> Iterator[str]:
         """Delete the closed sessions that match, with their tasks, results and events, and yield their ids.

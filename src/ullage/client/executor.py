@@ -53,15 +53,14 @@ class Executor(concurrent.futures.Executor):
         self._initializer = None if initializer is None else Initializer(initializer, initargs)
         self._broken: BrokenInitializer | None = None
         self._process = os.getpid()
-        self._client = connect(endpoint, token)
+        prepare = None if self._initializer is None else self._initializer.prepare
+        self._client = connect(endpoint, token, prepare=prepare)
         self._down = threading.Lock()  # acquired once, by the first shutdown
         try:
             self.session = self._client.session(**options)
         except BaseException:
             self._client.close()
             raise
-        if self._initializer is not None:
-            self.session.calls.prepare = self._initializer.prepare
         _open.add(self)
         self._at_drop = weakref.finalize(self, _finish_soon, self.session, self._client)
         self._at_drop.atexit = False  # see `_shut_down_all`

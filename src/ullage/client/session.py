@@ -17,6 +17,7 @@ from ullage.client.chunk import each_result
 from ullage.client.future import TaskFuture
 from ullage.client.log import TaskLog
 from ullage.client.mapping import MapOptions
+from ullage.client.pickling import Prepare
 from ullage.client.results import as_they_end, in_order, outcome_of, result_of, with_progress
 from ullage.client.session_log import SessionLog
 from ullage.client.transport import Patience
@@ -42,11 +43,19 @@ class Session:
     the block cancels it. A session from `open_session` stays open.
     """
 
-    def __init__(self, api: Api, body: SessionBody, *, keep_open: bool = False, carries_context: bool = True) -> None:
+    def __init__(
+        self,
+        api: Api,
+        body: SessionBody,
+        *,
+        keep_open: bool = False,
+        carries_context: bool = True,
+        prepare: Prepare | None = None,
+    ) -> None:
         self.id = body.id
         self._api = api
         self._keep_open = keep_open
-        self.calls = SessionCalls(api, body, stays_open=keep_open, carries_context=carries_context)
+        self.calls = SessionCalls(api, body, stays_open=keep_open, carries_context=carries_context, prepare=prepare)
         self._exchange = self.calls.exchange
 
     def __repr__(self) -> str:

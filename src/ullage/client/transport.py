@@ -136,12 +136,13 @@ class Transport:
         sleep: Callable[[float], None] = time.sleep,
         *,
         answer_s: float | None = None,
+        silence: Silence | None = None,
     ) -> None:
         self._locate = locate
         self._retry_s = retry_s
         self._answer_s = ANSWER_S if answer_s is None else answer_s
         self._sleep = sleep
-        self._silence = Silence()
+        self._silence = Silence() if silence is None else silence
         self._own = threading.local()
         self._all: dict[http.client.HTTPConnection, socket.socket] = {}
         self._lock = threading.Lock()
@@ -157,15 +158,15 @@ class Transport:
 
     def hurried(self, seconds: float) -> Transport:
         """Return a transport to the same server with other time limits: `seconds` to connect and to answer."""
-        hurried = Transport(self._locate, seconds, self._sleep, answer_s=seconds)
-        hurried._silence = self._silence  # one wait is reported once
-        return hurried
+        return self._like_this(seconds, seconds)
 
     def another(self) -> Transport:
         """Return a transport to the same server with the same limits, to be closed by itself."""
-        another = Transport(self._locate, self._retry_s, self._sleep, answer_s=self._answer_s)
-        another._silence = self._silence  # as above
-        return another
+        return self._like_this(self._retry_s, self._answer_s)
+
+    def _like_this(self, retry_s: float, answer_s: float) -> Transport:
+        """Return a transport to the same server. One wait of both is reported once."""
+        return Transport(self._locate, retry_s, self._sleep, answer_s=answer_s, silence=self._silence)
 
     def request(
         self,

@@ -15,7 +15,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ullage.model.error import DiskFull, Unavailable
-from ullage.server.durable import Change, watched_change
+from ullage.server.durable import watched_change
 from ullage.server.errors import error_response
 from ullage.service.service import UllageService
 
@@ -42,8 +42,6 @@ class RoomGuard:
     def __init__(self, app: ASGIApp, service: UllageService) -> None:
         self._app = app
         self._service = service
-        self._waiting: dict[asyncio.Task[None], Change] = {}
-        service.on_no_room = self._end_waiting
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or respond with 507, or with 503 after the store failed."""
@@ -70,31 +68,24 @@ class RoomGuard:
 
         return marked
 
-    def _end_waiting(self) -> None:
-        for task in tuple(self._waiting):
-            self._end(task)
-
-    def _end(self, task: asyncio.Task[None]) -> None:
-        """End a request that waits for a full disk; one whose changes are stored goes on to its response."""
-        change = self._waiting.get(task)
-        if change is not None and not change.stored and self._service.no_room is not None:
-            task.cancel()
-
     async def _watched(self, scope: Scope, receive: Receive, send: Send, most_s: float | None = None) -> None:
         """Pass the request on. Until it has a response, a full disk cancels it."""
         task = asyncio.current_task()
         assert task is not None, "a request is answered in a task"
         answered = False
 
+        def end() -> None:
+            """End a request that waits for a full disk; one whose changes are stored goes on to its response."""
+            if not answered and not change.stored and self._service.no_room is not None:
+                task.cancel()
+
         async def answer(message: Message) -> None:
             nonlocal answered
             answered = True
-            self._waiting.pop(task, None)
             await send(message)
 
-        timer = None if most_s is None else asyncio.get_running_loop().call_later(most_s, self._end, task)
-        with watched_change() as change:
-            self._waiting[task] = change
+        timer = None if most_s is None else asyncio.get_running_loop().call_later(most_s, end)
+        with watched_change() as change, self._service.unstored.ended_by(end):
             try:
                 await self._app(scope, receive, answer)
             except asyncio.CancelledError:
@@ -104,6 +95,5 @@ class RoomGuard:
                 waits = change.made and isinstance(error, DiskFull)
                 await error_response(_not_stored(error) if waits else error)(scope, receive, send)
             finally:
-                self._waiting.pop(task, None)
                 if timer is not None:
                     timer.cancel()

@@ -22,17 +22,16 @@ RECENT_EVENTS = 1000
 class Events:
     """Numbers and stores events, and wakes those who follow them."""
 
-    def __init__(self, journal: Journal, news: News, clock: Callable[[], float]) -> None:
-        self._journal = journal
-        self._news = news
-        self._clock = clock
+    def __init__(
+        self, journal: Journal, news: News, clock: Callable[[], float], on_event: Callable[[Event], None]
+    ) -> None:
+        """`on_event` is called with each event as it is recorded."""
+        self._journal, self._news, self._clock, self._on_event = journal, news, clock, on_event
         self._number = 0
         self._durable = 0
         self.recent: deque[Event] = deque(maxlen=RECENT_EVENTS)
         self.counts: Counter[str] = Counter()
         """By kind, since the start."""
-        self.on_event: Callable[[Event], None] = lambda _: None
-        """Called with each event as it is recorded."""
 
     def resume(self, last: int) -> None:
         """Continue after the last stored number."""
@@ -54,7 +53,7 @@ class Events:
         event = Event(self._number, self._clock(), kind, session, code=code, message=message, data=facts)
         self._journal.write(AddEvent(event), then=partial(self._stored, event.number))
         self.recent.append(event)
-        self.on_event(event)
+        self._on_event(event)
         self._news.publish(session or News.EVERYTHING)
 
     def _stored(self, number: int) -> None:

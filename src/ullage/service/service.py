@@ -18,6 +18,7 @@ from ullage.core.placing.policy import Policy
 from ullage.core.placing.rules import Rules
 from ullage.core.topology.rules import AS_USUAL, ZoneRules
 from ullage.model.error import Unavailable
+from ullage.model.event import Event
 from ullage.model.guarantees import distinct, unmet_guarantees
 from ullage.model.past_use import HalfLife
 from ullage.model.profile import Profiles
@@ -74,6 +75,7 @@ from ullage.service.system_users import SystemUsers
 from ullage.service.tasks import Tasks
 from ullage.service.terminals import Terminals
 from ullage.service.unmet_guarantees import with_unmet
+from ullage.service.unstored import UnstoredRequests
 from ullage.service.waits import Waits
 
 
@@ -100,35 +102,37 @@ class ServiceSettings:
     half_life: HalfLife | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceHost:
+    """What the process of a service gives it.
+
+    `clock` is the time in seconds since 1970, `wake` runs a callback on the thread of the service, and `on_failure`
+    must end the process. `later` runs what is learned from requests (see `core/learning/learned.py`). `on_change` is
+    called when a turn of `tick` is needed: soon, or with True at once. `on_event` is called with each event.
+    """
+
+    clock: Callable[[], float]
+    wake: Callable[[Callback], object]
+    on_failure: Callable[[BaseException], None]
+    later: Later = at_once
+    on_change: Callable[[bool], None] = lambda _urgent: None
+    on_event: Callable[[Event], None] = lambda _event: None
+
+
 class UllageService:
     """All use cases."""
 
-    def __init__(
-        self,
-        store: Store,
-        engine: Engine,
-        settings: ServiceSettings,
-        *,
-        clock: Callable[[], float],
-        wake: Callable[[Callback], object],
-        on_failure: Callable[[BaseException], None],
-        later: Later = at_once,
-    ) -> None:
-        """`wake` runs a callback on this thread, `on_failure` must end the process.
-
-        `later` runs what is learned from requests (see `core/learning/learned.py`).
-        """
-        self.learning, self.news, self.store = Learning(later), News(), store
+    def __init__(self, store: Store, engine: Engine, settings: ServiceSettings, host: ServiceHost) -> None:
+        self.learning, self.news, self.store = Learning(host.later), News(), store
         self.policy, self.numa, self.access = settings.policy, settings.numa, settings.access
         self.system_users = SystemUsers()
         self.state = _empty_state(settings, self.learning)
-        self._clock = clock
-        self.on_change: Callable[[bool], None] = lambda _urgent: None
-        self.on_no_room: Callable[[], None] = lambda: None
-        self._journal = Journal(store, wake, on_failure, self._room_changed, follow=self._records_of)
-        self.events = Events(self._journal, self.news, clock)
-        self.accounting = Accounting(self.state, self._journal, clock, settings.half_life)
-        self.fair_share = fair_share_of(self.state, self.accounting, clock)
+        self._clock, self._on_change = host.clock, host.on_change
+        self.unstored = UnstoredRequests()
+        self._journal = Journal(store, host.wake, host.on_failure, self._room_changed, follow=self._records_of)
+        self.events = Events(self._journal, self.news, host.clock, host.on_event)
+        self.accounting = Accounting(self.state, self._journal, host.clock, settings.half_life)
+        self.fair_share = fair_share_of(self.state, self.accounting, host.clock)
         context = ServiceContext(
             state=self.state,
             store=store,
@@ -138,7 +142,7 @@ class UllageService:
             accounting=self.accounting,
             news=self.news,
             policy=settings.policy,
-            clock=clock,
+            clock=host.clock,
             changed=self._changed,
         )
         self._dispatcher = Dispatcher(context)
@@ -204,7 +208,7 @@ class UllageService:
     def _room_changed(self) -> None:
         """End requests that wait for a full disk, or continue with accepted work when it has room again."""
         if self._journal.no_room is not None:
-            self.on_no_room()
+            self.unstored.end_all()
             return
         for record in self.state.sessions.values():
             self._dispatcher.dispatch(record)
@@ -253,7 +257,7 @@ class UllageService:
 
     def _changed(self, urgent: bool) -> None:
         self.loop.dirty = True
-        self.on_change(urgent)
+        self._on_change(urgent)
 
     # --- answers ---
 

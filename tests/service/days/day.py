@@ -19,7 +19,7 @@ from tests.service.days.watch import Watch
 
 from ullage.model.node import Node
 from ullage.service.engine_port import EngineEvent, NodeLost, NodeReported
-from ullage.service.service import ServiceSettings, UllageService
+from ullage.service.service import ServiceHost, ServiceSettings, UllageService
 from ullage.storage.open import open_store
 
 _ROUNDS = 500
@@ -78,9 +78,7 @@ class Day:
             self.store,
             self.engine,
             ServiceSettings(policy=self.policy, queues=self.queues),
-            clock=lambda: self.agenda.now,
-            wake=self._woken.append,
-            on_failure=self._raise,
+            ServiceHost(clock=lambda: self.agenda.now, wake=self._woken.append, on_failure=self._raise),
         )
 
     @staticmethod
