@@ -35,9 +35,9 @@ from ullage.kube.device_plugins import DevicePlugins
 from ullage.kube.extender.app import make_app
 from ullage.kube.extender.extender import Extender
 from ullage.kube.followed import Followed
-from ullage.kube.mirror import Mirror
-from ullage.kube.ready_term import ReadyTerm
-from ullage.kube.unconfirmed import UnconfirmedBinds
+from ullage.kube.leader.ready_term import ReadyTerm
+from ullage.kube.leader.unconfirmed import UnconfirmedBinds
+from ullage.kube.mirror.mirror import Mirror
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
 from ullage.model.request import ResourceRequirement

@@ -15,7 +15,7 @@ from ullage.bootstrap.settings import read_settings
 from ullage.cli.main import build_parser
 from ullage.kube.client.holder import CONTAINER, NAMESPACE, POD, UID
 from ullage.kube.client.http import KubeTimeouts
-from ullage.kube.leader_label import LEADER
+from ullage.kube.leader.leader_label import LEADER
 from ullage.model.card_pool import PoolRule
 from ullage.model.compute import AppQuota, CardQuota, OwnerQuota
 from ullage.model.gpu import Gpu

@@ -20,9 +20,9 @@ from tests.kube.test_front import a_pod, put, running
 from tests.kube.test_queue_admission import waiting
 from tests.kube.test_resource_quotas import MEMORY, a_quota
 from ullage.kube.bindings.terms import BindingScope, BindingTerms
-from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.metrics import FrontMetrics
+from ullage.kube.mirror.cards import RegisteredCards
 
 ON = {"dashboard": {"enabled": True}, "prometheusRule": {"enabled": True}, "serviceMonitor": {"enabled": True}}
 

@@ -20,9 +20,9 @@ from tests.kube.test_front import a_node, cards_of, put, running
 from tests.kube.test_webhook import admitted
 from ullage.bootstrap.settings import read_settings
 from ullage.cli import kubectl
-from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.events import Reason
+from ullage.kube.mirror.cards import RegisteredCards
 from ullage.kube.webhook.webhook import AdmissionSettings, Webhook
 from ullage.wire.pod.gate import gate_of
 

@@ -16,7 +16,7 @@ from ullage.core.placing.rules import Rules
 from ullage.inventory.pci import list_addresses, read_devices
 from ullage.inventory.pci_cards import find_cards
 from ullage.kube.client.objects import KubeNode as NodeObject
-from ullage.kube.nodes import node_of
+from ullage.kube.mirror.nodes import node_of
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Request
 from ullage.wire.pod import compose_request

@@ -20,7 +20,7 @@ from ullage.inventory.machine import MachineSettings, discover
 from ullage.inventory.nvml import NvmlCards
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.kinds import NODES
-from ullage.kube.nodes import node_of
+from ullage.kube.mirror.nodes import node_of
 from ullage.model.card_figures import SHIPPED_FIGURES
 from ullage.model.part import Isolation
 

@@ -21,11 +21,11 @@ from ullage.kube.bindings.compute_resources import compute_resources
 from ullage.kube.bindings.hosted_apps import REQUIREMENTS
 from ullage.kube.bindings.nodes import TYPE_LABEL
 from ullage.kube.bindings.terms import BindingTerms
-from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.lease import Candidate
 from ullage.kube.extender.app import make_app
 from ullage.kube.front import Front
+from ullage.kube.mirror.cards import RegisteredCards
 from ullage.wire.gpubinding import APP_LABEL, CONSUME_LABEL, OWNER_LABEL, SHARE_MODE
 
 ROOT = "/app-service/v1"

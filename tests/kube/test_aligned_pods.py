@@ -12,7 +12,7 @@ from tests.kube.conftest import until
 from tests.kube.test_front import Running, a_node, put, running
 from tests.kube.test_zone_records import NRT, nrt
 from ullage.kube.client.http import HttpKubeApi
-from ullage.kube.zone_records import NrtOrder
+from ullage.kube.mirror.zone_records import NrtOrder
 from ullage.model.holding import Holding, PodHolding, Use
 from ullage.model.node_record import NodeRecord
 from ullage.model.topology import Cpu, Kubelet, Topology, Zone, ZonePolicy

@@ -27,7 +27,6 @@ from ullage.core.placing.rules import Rules
 from ullage.kube.bindings.callers import Admins, Authentication, Tokens, caller_of
 from ullage.kube.bindings.compute_resources import compute_resources
 from ullage.kube.bindings.terms import BindingTerms
-from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.changes import Call, Create, Delete, Patch
 from ullage.kube.client.connection import ApiConnection, connect
 from ullage.kube.client.http import HttpKubeApi
@@ -35,6 +34,7 @@ from ullage.kube.client.kinds import DEPLOYMENTS, GPU_BINDINGS, NAMESPACES, NODE
 from ullage.kube.client.lease import Candidate
 from ullage.kube.extender.app import make_app
 from ullage.kube.front import Front
+from ullage.kube.mirror.cards import RegisteredCards
 from ullage.model.error import AlreadyExists, UllageError
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]

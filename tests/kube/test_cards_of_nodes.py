@@ -12,9 +12,9 @@ import pytest
 from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.placing.decision import Refusal
-from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.objects import KubeNode as NodeObject
-from ullage.kube.nodes import CardSources, node_of, template_of
+from ullage.kube.mirror.cards import RegisteredCards
+from ullage.kube.mirror.nodes import CardSources, node_of, template_of
 from ullage.model.allocation import Allocation
 from ullage.model.card_figures import SHIPPED_FIGURES, Figure
 from ullage.model.claim import Claim, Request

@@ -25,10 +25,10 @@ from ullage.bootstrap.kube_front import make_front
 from ullage.core.placing.rules import Rules
 from ullage.kube import shared_page
 from ullage.kube.bindings.terms import BindingScope, BindingTerms
-from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.lease import Candidate
 from ullage.kube.front import Front
+from ullage.kube.mirror.cards import RegisteredCards
 from ullage.model.queue import Queue, parse_queue
 from ullage.wire.allocation import PlanBody
 from ullage.wire.cluster_view import ClusterOverview, WaitingPodBody

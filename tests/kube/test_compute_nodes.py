@@ -11,7 +11,7 @@ from tests.wire.hami.pods import read_register
 from tests.wire.topology.hostile import shaped
 from ullage.kube.bindings.nodes import compute_node
 from ullage.kube.client.kinds import NODES, Unreadable
-from ullage.kube.nodes import CardSources, node_of
+from ullage.kube.mirror.nodes import CardSources, node_of
 from ullage.model.compute import ComputeCard, HostRoom
 from ullage.wire.hami.node import CORDON, cordoned, read_cordon
 from ullage.wire.vendors.shipped import NVIDIA

@@ -32,7 +32,6 @@ from tests.kube.hami_node import (
 from tests.kube.test_front import Running, a_node, cards_of, put, running
 from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.core.placing.rules import Rules
-from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.api import KubeApi
 from ullage.kube.client.changes import Bind, Change, Create, Delete, Patch, PatchType
 from ullage.kube.client.http import HttpKubeApi
@@ -42,6 +41,7 @@ from ullage.kube.context import KubeContext
 from ullage.kube.device_plugins import DevicePlugins, PluginTerms
 from ullage.kube.followed import Followed
 from ullage.kube.front import Front
+from ullage.kube.mirror.cards import RegisteredCards
 from ullage.model.error import Conflict
 from ullage.service.cluster import Cluster as Books
 from ullage.wire.extender import BindArgs

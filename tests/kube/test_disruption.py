@@ -16,7 +16,7 @@ from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.informer import Informer
 from ullage.kube.client.kinds import POD_DISRUPTION_BUDGETS
 from ullage.kube.client.objects import PodDisruptionBudget
-from ullage.kube.disruption import budgets_of, report_unreadable
+from ullage.kube.evicting.disruption import budgets_of, report_unreadable
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim
 from ullage.model.request import ResourceRequirement

@@ -26,8 +26,8 @@ from ullage.bootstrap.cluster_page.settings import ClusterSettings
 from ullage.cli.kubectl import main
 from ullage.kube import shared_page
 from ullage.kube.bindings.terms import BindingScope, BindingTerms
-from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.mirror.cards import RegisteredCards
 from ullage.model.queue import parse_queue
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]

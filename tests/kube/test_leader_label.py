@@ -15,8 +15,8 @@ from ullage.kube.client.kinds import PODS
 from ullage.kube.client.lease import Candidate
 from ullage.kube.context import KubeContext
 from ullage.kube.followed import Followed
-from ullage.kube.leader_label import LEADER, LeaderLabel
-from ullage.kube.ready_term import ReadyTerm
+from ullage.kube.leader.leader_label import LEADER, LeaderLabel
+from ullage.kube.leader.ready_term import ReadyTerm
 from ullage.service.cluster import Cluster
 
 pytestmark = pytest.mark.anyio

@@ -13,10 +13,10 @@ from tests.kube.hami_node import GPU, LOCK, REGISTER, remove
 from tests.kube.mig_node import A30, A100, MIG, MigNode, mig_card, mig_node
 from tests.kube.test_front import Running, put, running
 from tests.kube.vendor_nodes import a_pod
-from ullage.kube.cards import register_readers
 from ullage.kube.client.changes import Patch
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.kinds import NODES, PODS
+from ullage.kube.mirror.cards import register_readers
 from ullage.model.allocation import Slot
 from ullage.wire.vendors.shipped import FAMILIES
 

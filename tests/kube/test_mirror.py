@@ -15,12 +15,12 @@ import pytest
 from tests.books import refusals_of
 from tests.kube.fake_informer import FakeInformer
 from ullage.core.placing.rules import Rules
-from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.kinds import NODES, PODS
 from ullage.kube.context import KubeContext
 from ullage.kube.events import PodEvent, Reason
-from ullage.kube.mirror import Mirror
-from ullage.kube.nodes import CardSources
+from ullage.kube.mirror.cards import RegisteredCards
+from ullage.kube.mirror.mirror import Mirror
+from ullage.kube.mirror.nodes import CardSources
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, Request
 from ullage.model.holding import Holding as PinnedTo

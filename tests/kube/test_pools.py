@@ -15,10 +15,10 @@ from tests.kube.hami_node import LOCK, HamiNodes, hami_node
 from tests.kube.test_events import recorded
 from tests.kube.test_front import cards_of, put, running
 from tests.kube.test_webhook import admitted, answered, asking
-from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.objects import KubeNode as NodeObject
-from ullage.kube.pools import CARDS_OF_POOLS, CardPools
+from ullage.kube.mirror.cards import RegisteredCards
+from ullage.kube.mirror.pools import CARDS_OF_POOLS, CardPools
 from ullage.kube.webhook.admission import nowhere
 from ullage.kube.webhook.webhook import Webhook
 from ullage.model.card_pool import PoolRule

@@ -20,9 +20,9 @@ from ullage.core.evicting.victims import Budgets
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.informer import Informer
 from ullage.kube.client.objects import PodDisruptionBudget
+from ullage.kube.evicting.preemption import AGAIN_S, ASKED_S, NODES_AT_ONCE, PATIENCE_S, RESERVED_S, Preemptor
 from ullage.kube.extender.extender import Extender
-from ullage.kube.preemption import AGAIN_S, ASKED_S, NODES_AT_ONCE, PATIENCE_S, RESERVED_S, Preemptor
-from ullage.kube.ready_term import ReadyTerm
+from ullage.kube.leader.ready_term import ReadyTerm
 from ullage.model.claim import Request
 from ullage.wire.extender import ExtenderArgs, PreemptionArgs, Victims
 

@@ -12,7 +12,7 @@ from tests.kube.conftest import until
 from tests.kube.test_front import a_node, put
 from tests.kube.test_preemption import URGENT, Pressed, a_budget, a_part, pressed
 from ullage.kube.client.http import HttpKubeApi
-from ullage.kube.preemption import AGAIN_S, PATIENCE_S
+from ullage.kube.evicting.preemption import AGAIN_S, PATIENCE_S
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
 

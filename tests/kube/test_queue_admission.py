@@ -19,12 +19,12 @@ from tests.kube.test_events import recorded
 from tests.kube.test_front import GPU, a_node, a_pod, put
 from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.core.placing.rules import Rules
-from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.lease import Candidate
 from ullage.kube.controller import OnError
 from ullage.kube.extender.extender import Extender
 from ullage.kube.front import Front
+from ullage.kube.mirror.cards import RegisteredCards
 from ullage.model.error import UllageError
 from ullage.model.queue import Queue, parse_queue
 from ullage.service.expected_places import EXPECTED_S

@@ -22,8 +22,8 @@ from tests.kube.test_webhook import admitted
 from ullage.cli.main import main
 from ullage.kube.bindings.filter import SCOPE_LABEL
 from ullage.kube.bindings.terms import BindingScope, BindingTerms
-from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.mirror.cards import RegisteredCards
 from ullage.kube.webhook.admission import nowhere
 from ullage.kube.webhook.webhook import Webhook
 from ullage.model.card_pool import PoolRule

@@ -10,9 +10,9 @@ from tests.kube.api_server import ApiServer
 from tests.kube.conftest import until
 from tests.kube.test_front import Running, a_pod, put, running
 from tests.kube.test_mirror import a_node
-from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.metrics import FrontMetrics
+from ullage.kube.mirror.cards import RegisteredCards
 from ullage.kube.webhook.admission import over_quota
 from ullage.wire.dialect import read_pod
 from ullage.wire.hami.resource_quota import quota_of

@@ -18,7 +18,7 @@ from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.objects import KubeNode
-from ullage.kube.nodes import node_of
+from ullage.kube.mirror.nodes import node_of
 from ullage.model.allocation import Allocation
 from ullage.model.error import InvalidRequest
 from ullage.model.gpu import Gpu

@@ -13,10 +13,10 @@ from tests.kube.test_front import cards_of, put
 from ullage.core.placing.rules import Rules
 from ullage.kube.bindings.terms import BindingScope, BindingTerms
 from ullage.kube.client.http import HttpKubeApi
-from ullage.kube.mirror import Mirror
-from ullage.kube.nodes import CardSources
-from ullage.kube.ready_term import ReadyTerm
-from ullage.kube.sweep import Sweep
+from ullage.kube.evicting.sweep import Sweep
+from ullage.kube.leader.ready_term import ReadyTerm
+from ullage.kube.mirror.mirror import Mirror
+from ullage.kube.mirror.nodes import CardSources
 from ullage.model.gpu import Gpu
 from ullage.service.cluster import Cluster
 from ullage.service.vanished_cards import VanishedCards

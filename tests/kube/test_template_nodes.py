@@ -7,8 +7,8 @@ import pytest
 from tests.kube.api_server import ApiServer
 from tests.kube.hami_node import HamiNode, hami_node
 from tests.kube.test_front import Running, a_node, a_pod, put, running
-from ullage.kube.cards import RegisteredCards
 from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.mirror.cards import RegisteredCards
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.anyio]
 Document = dict[str, Any]

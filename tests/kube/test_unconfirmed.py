@@ -18,7 +18,7 @@ from ullage.kube.client.errors import ApiForbidden, Unreachable
 from ullage.kube.client.kinds import LEASES
 from ullage.kube.client.lease import Candidate
 from ullage.kube.controller import ALL
-from ullage.kube.unconfirmed import GIVE_UP_S
+from ullage.kube.leader.unconfirmed import GIVE_UP_S
 from ullage.model.allocation import AllocationState
 from ullage.model.error import Conflict, Unavailable
 from ullage.wire.extender import BindArgs

@@ -15,10 +15,10 @@ from tests.kube.api_server import ApiServer
 from tests.kube.conftest import until
 from tests.kube.test_front import Running, put, running
 from tests.kube.vendor_nodes import Document, a_node, a_pod, card, fields, registered
-from ullage.kube.cards import register_readers
 from ullage.kube.client.changes import Patch
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.kinds import NODES
+from ullage.kube.mirror.cards import register_readers
 from ullage.model.quantity import PPM
 from ullage.wire.vendors.load import shipped
 from ullage.wire.vendors.shipped import FAMILIES

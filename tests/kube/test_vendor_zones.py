@@ -11,7 +11,7 @@ from tests.kube.test_aligned_pods import placed, refused
 from tests.kube.test_front import a_node, put, running
 from tests.kube.test_zone_records import NRT, nrt
 from ullage.kube.client.http import HttpKubeApi
-from ullage.kube.zone_records import NrtOrder
+from ullage.kube.mirror.zone_records import NrtOrder
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
 

@@ -17,7 +17,7 @@ from ullage.core.placing.rules import Rules
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.lease import Candidate
 from ullage.kube.front import Front
-from ullage.kube.zone_records import NrtOrder
+from ullage.kube.mirror.zone_records import NrtOrder
 from ullage.model.node_record import NodeRecord
 from ullage.model.topology import Cpu, Kubelet, Room, Scope, Topology, Zone, ZonePolicy
 from ullage.wire.topology.numatopology_object import numatopology_object

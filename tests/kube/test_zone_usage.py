@@ -12,7 +12,7 @@ from tests.kube.test_aligned_pods import aligned, placed, refused
 from tests.kube.test_front import Running, a_node, put, running
 from tests.kube.test_zone_records import NRT
 from ullage.kube.client.http import HttpKubeApi
-from ullage.kube.zone_records import NrtOrder
+from ullage.kube.mirror.zone_records import NrtOrder
 from ullage.wire.dialect import PodSettings
 from ullage.wire.topology.pod_fingerprint import fingerprint_of
 

@@ -36,7 +36,6 @@ from ullage.kube.answering import health_routes, readiness_route
 from ullage.kube.bindings.callers import Admins, Authentication, ProxyHeaders, Tokens, caller_of
 from ullage.kube.bindings.compute_resources import compute_resources
 from ullage.kube.bindings.terms import BindingScope, BindingTerms
-from ullage.kube.cards import register_readers
 from ullage.kube.claims.claiming import claims_gate
 from ullage.kube.client.api import Selection
 from ullage.kube.client.connection import connect
@@ -46,11 +45,12 @@ from ullage.kube.device_plugins import PluginTerms
 from ullage.kube.extender.app import make_app
 from ullage.kube.front import Front
 from ullage.kube.metrics import FrontMetrics
+from ullage.kube.mirror.cards import register_readers
+from ullage.kube.mirror.zone_records import NrtOrder
 from ullage.kube.shared_page import SharedPage
 from ullage.kube.webhook.admission import bound_counts, named_queue, nowhere, over_quota, skips
 from ullage.kube.webhook.app import make_webhook_app
 from ullage.kube.webhook.webhook import AdmissionSettings, Webhook
-from ullage.kube.zone_records import NrtOrder
 from ullage.model.error import InvalidRequest, UllageError
 from ullage.model.queue import Queue
 from ullage.service.catalog import check_tree

@@ -12,7 +12,6 @@ from ullage.kube.bindings.filter import BindingFilter
 from ullage.kube.bindings.store import KubeBindings
 from ullage.kube.bindings.terms import BindingTerms
 from ullage.kube.bindings.upkeep import Upkeep
-from ullage.kube.cards import PublishedCards
 from ullage.kube.claims.claiming import Claiming
 from ullage.kube.claims.devices import DeviceMirror
 from ullage.kube.claims.making import ClaimMaking
@@ -21,28 +20,29 @@ from ullage.kube.client.lease import Candidate, clock_s
 from ullage.kube.context import KubeContext
 from ullage.kube.controller import OnError
 from ullage.kube.device_plugins import PLAIN_TERMS, DevicePlugins, PluginTerms
-from ullage.kube.disruption import report_unreadable
 from ullage.kube.events import EventRecorder
+from ullage.kube.evicting.disruption import report_unreadable
+from ullage.kube.evicting.preemption import Preemptor
+from ullage.kube.evicting.sweep import Sweep
 from ullage.kube.extender.extender import Extender
 from ullage.kube.extender.filtering import OFFERED_NODES
 from ullage.kube.followed import Followed
 from ullage.kube.front import Front, FrontBindings, FrontClaims, Running
-from ullage.kube.leader_label import LeaderLabel
-from ullage.kube.mirror import Mirror
-from ullage.kube.nodes import CardReader, CardSources
-from ullage.kube.pools import CardPools
-from ullage.kube.preemption import Preemptor
+from ullage.kube.leader.leader_label import LeaderLabel
+from ullage.kube.leader.ready_term import ReadyTerm
+from ullage.kube.leader.takeover import Takeover
+from ullage.kube.leader.unconfirmed import UnconfirmedBinds
+from ullage.kube.mirror.cards import PublishedCards
+from ullage.kube.mirror.mirror import Mirror
+from ullage.kube.mirror.nodes import CardReader, CardSources
+from ullage.kube.mirror.pools import CardPools
+from ullage.kube.mirror.zone_records import NrtOrder, ZoneRecords
 from ullage.kube.queues.admission import AdmissionController
 from ullage.kube.queues.hypernodes import HyperNodes
 from ullage.kube.queues.pod_groups import PodGroups
-from ullage.kube.ready_term import ReadyTerm
-from ullage.kube.removed_annotations import RemovedAnnotations
 from ullage.kube.resource_quotas import ResourceQuotas
-from ullage.kube.sweep import Sweep
-from ullage.kube.takeover import Takeover
-from ullage.kube.unconfirmed import UnconfirmedBinds
 from ullage.kube.webhook.admission import named_queue
-from ullage.kube.zone_records import NrtOrder, ZoneRecords
+from ullage.kube.webhook.removed_annotations import RemovedAnnotations
 from ullage.model.card_driver import NVIDIA, CardDriver
 from ullage.model.card_figures import SHIPPED_FIGURES, Figures
 from ullage.model.card_pool import PoolRule

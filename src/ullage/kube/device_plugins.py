@@ -16,7 +16,6 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ullage.kube.cards import node_facts
 from ullage.kube.client.changes import Patch, PatchType
 from ullage.kube.client.errors import VersionConflict, is_refusal
 from ullage.kube.client.informer import Changed, Delta, Removed
@@ -26,6 +25,7 @@ from ullage.kube.client.objects import KubeNode, Pod
 from ullage.kube.context import KubeContext
 from ullage.kube.controller import Controller
 from ullage.kube.events import PodEvent, Reason
+from ullage.kube.mirror.cards import node_facts
 from ullage.model.allocation import Allocation
 from ullage.model.error import Conflict, InvalidRequest, NotFound, UllageError
 from ullage.model.gpu import Gpu

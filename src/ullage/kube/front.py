@@ -21,14 +21,14 @@ from ullage.kube.context import KubeContext
 from ullage.kube.controller import ALL
 from ullage.kube.device_plugins import DevicePlugins
 from ullage.kube.events import EventRecorder
+from ullage.kube.evicting.preemption import Preemptor
 from ullage.kube.extender.extender import Extender
 from ullage.kube.followed import Followed
-from ullage.kube.mirror import Mirror
-from ullage.kube.preemption import Preemptor
+from ullage.kube.leader.takeover import Takeover
+from ullage.kube.leader.unconfirmed import UnconfirmedBinds
+from ullage.kube.mirror.mirror import Mirror
 from ullage.kube.queues.admission import AdmissionController
 from ullage.kube.resource_quotas import ResourceQuotas
-from ullage.kube.takeover import Takeover
-from ullage.kube.unconfirmed import UnconfirmedBinds
 from ullage.service.bindings import Bindings
 from ullage.service.cluster import Cluster
 

@@ -37,7 +37,7 @@ from ullage.kube.client.informer import Changed, Delta, Informer, Removed
 from ullage.kube.client.kinds import GPU_BINDINGS, Kind
 from ullage.kube.client.objects import KubeNode, Namespace, Object, Pod
 from ullage.kube.context import KubeContext
-from ullage.kube.ready_term import ReadyTerm
+from ullage.kube.leader.ready_term import ReadyTerm
 from ullage.model.binding import Binding, BindingState, Tenant
 from ullage.model.compute import AppKey, ComputeNode
 from ullage.model.compute_result import Problem

@@ -13,7 +13,7 @@ from ullage.kube.client.changes import Change, Create, Delete, Patch, Replace
 from ullage.kube.client.lease import NotLeading
 from ullage.kube.context import KubeContext
 from ullage.kube.controller import Controller
-from ullage.kube.ready_term import ReadyTerm
+from ullage.kube.leader.ready_term import ReadyTerm
 from ullage.model.error import Conflict, UllageError
 from ullage.service.bindings import Bindings
 

@@ -28,7 +28,7 @@ from ullage.kube.client.objects import Object, Pod
 from ullage.kube.context import KubeContext
 from ullage.kube.controller import ALL, FIRST_S, Controller
 from ullage.kube.events import PodEvent, Reason
-from ullage.kube.ready_term import ReadyTerm
+from ullage.kube.leader.ready_term import ReadyTerm
 from ullage.model.device_claim import MAX_RESERVATIONS, DeviceClaim
 from ullage.model.error import InvalidRequest, NotFound, UllageError
 from ullage.service.claims import ClaimingPod, ClaimPlacement, Claims, Unplaced

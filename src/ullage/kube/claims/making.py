@@ -12,7 +12,7 @@ from ullage.kube.client.kinds import RESOURCE_CLAIMS
 from ullage.kube.client.objects import Pod
 from ullage.kube.context import KubeContext
 from ullage.kube.controller import Controller
-from ullage.kube.ready_term import ReadyTerm
+from ullage.kube.leader.ready_term import ReadyTerm
 from ullage.model.error import AlreadyExists
 from ullage.wire.dra.claim import pod_claims
 from ullage.wire.dra.made_claim import ASKED_CLAIMS, claim_body, decode_asked

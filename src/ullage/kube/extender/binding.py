@@ -21,7 +21,7 @@ from ullage.kube.context import KubeContext
 from ullage.kube.device_plugins import DevicePlugins
 from ullage.kube.events import PodEvent, Reason
 from ullage.kube.extender.leader_books import LeaderBooks
-from ullage.kube.unconfirmed import UnconfirmedBinds
+from ullage.kube.leader.unconfirmed import UnconfirmedBinds
 from ullage.model.error import Conflict, NotFound, UllageError
 from ullage.wire.dra.claim import extended_claim
 from ullage.wire.extender import BindArgs

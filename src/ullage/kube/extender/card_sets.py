@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ullage.kube.bindings.filter import Admitted
-from ullage.kube.cards import node_facts
 from ullage.kube.client.objects import KubeNode
 from ullage.kube.context import KubeContext
+from ullage.kube.mirror.cards import node_facts
 from ullage.model.allocation import Allocation
 from ullage.model.error import InvalidRequest
 from ullage.model.part import Isolation

@@ -8,13 +8,13 @@ from ullage.kube.bindings.filter import BindingFilter
 from ullage.kube.claims.devices import DeviceMirror
 from ullage.kube.context import KubeContext
 from ullage.kube.device_plugins import DevicePlugins
+from ullage.kube.evicting.preemption import Preemptor
 from ullage.kube.extender.binding import PodBinder
 from ullage.kube.extender.filtering import OFFERED_NODES, Examined, NodeFilter
 from ullage.kube.extender.leader_books import LeaderBooks
 from ullage.kube.extender.victims import VictimProposals
-from ullage.kube.preemption import Preemptor
-from ullage.kube.ready_term import ReadyTerm
-from ullage.kube.unconfirmed import UnconfirmedBinds
+from ullage.kube.leader.ready_term import ReadyTerm
+from ullage.kube.leader.unconfirmed import UnconfirmedBinds
 from ullage.model.error import UllageError
 from ullage.wire.document import Document
 from ullage.wire.extender import BindArgs, ExtenderArgs, FilterResult, PreemptionArgs, PreemptionResult

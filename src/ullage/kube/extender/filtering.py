@@ -11,11 +11,11 @@ from ullage.kube.aligned_pods import refusal_sentence
 from ullage.kube.bindings.filter import Admitted
 from ullage.kube.context import KubeContext
 from ullage.kube.events import PodEvent, Reason
+from ullage.kube.evicting.preemption import Preemptor
 from ullage.kube.extender.card_offers import ranked, requests, sharing
 from ullage.kube.extender.explained import Explained, why_nowhere
 from ullage.kube.extender.leader_books import LeaderBooks
-from ullage.kube.preemption import Preemptor
-from ullage.kube.unconfirmed import UnconfirmedBinds
+from ullage.kube.leader.unconfirmed import UnconfirmedBinds
 from ullage.model.counted import counted
 from ullage.model.rejection import Rejection
 from ullage.service.node_offers import NodeOffers

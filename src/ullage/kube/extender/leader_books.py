@@ -11,7 +11,7 @@ from ullage.kube.bindings.filter import Admitted, BindingFilter
 from ullage.kube.context import KubeContext
 from ullage.kube.extender.card_offers import CardOffers
 from ullage.kube.extender.card_sets import CardSets
-from ullage.kube.ready_term import ReadyTerm
+from ullage.kube.leader.ready_term import ReadyTerm
 from ullage.model.error import Unavailable
 from ullage.service.node_offers import NodeOffers
 from ullage.wire.document import Document

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 
 from ullage.core.evicting.preemption import Preemption
 from ullage.kube.context import KubeContext
-from ullage.kube.disruption import budgets_of
+from ullage.kube.evicting.disruption import budgets_of
+from ullage.kube.evicting.preemption import NODES_AT_ONCE, Preemptor
 from ullage.kube.extender.card_offers import requests, sharing
 from ullage.kube.extender.filtering import NodeFilter
 from ullage.kube.extender.leader_books import LeaderBooks
-from ullage.kube.preemption import NODES_AT_ONCE, Preemptor
 from ullage.kube.recent import Recent
 from ullage.wire.extender import PreemptionArgs, PreemptionResult
 from ullage.wire.pod import PodRequest

@@ -27,8 +27,8 @@ from ullage.kube.client.objects import KubeNode, Pod
 from ullage.kube.context import KubeContext
 from ullage.kube.controller import ALL, Controller
 from ullage.kube.events import PodEvent, Reason
+from ullage.kube.leader.ready_term import ReadyTerm
 from ullage.kube.queues.pod_groups import PodGroups
-from ullage.kube.ready_term import ReadyTerm
 from ullage.model.claim import Request
 from ullage.model.error import UllageError
 from ullage.service.gated import Standing

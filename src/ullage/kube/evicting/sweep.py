@@ -10,7 +10,7 @@ from ullage.kube.client.objects import Pod
 from ullage.kube.context import KubeContext
 from ullage.kube.controller import ALL, Controller
 from ullage.kube.events import PodEvent, Reason
-from ullage.kube.ready_term import ReadyTerm
+from ullage.kube.leader.ready_term import ReadyTerm
 from ullage.model.error import NotFound, UllageError
 from ullage.model.node import NodeState
 from ullage.service.vanished_cards import PodCards, VanishedCards

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ullage.kube.client.objects import KubeNode
-from ullage.kube.discovered import MEMORY_LABELS, PRODUCT_LABELS, bytes_of_mib
+from ullage.kube.mirror.discovered import MEMORY_LABELS, PRODUCT_LABELS, bytes_of_mib
 from ullage.model.error import InvalidRequest
 from ullage.model.gpu import Gpu
 from ullage.model.part import Isolation

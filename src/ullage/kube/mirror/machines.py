@@ -13,8 +13,8 @@ from ullage.kube.client.objects import KubeNode as NodeObject
 from ullage.kube.client.objects import Object
 from ullage.kube.client.served import LateInformer
 from ullage.kube.context import KubeContext
-from ullage.kube.nodes import CardSources, node_of, template_of
-from ullage.kube.zone_records import ZoneRecords
+from ullage.kube.mirror.nodes import CardSources, node_of, template_of
+from ullage.kube.mirror.zone_records import ZoneRecords
 from ullage.model.error import Conflict, InvalidRequest
 from ullage.model.holding import Use
 from ullage.model.node import Node

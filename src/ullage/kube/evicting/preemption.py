@@ -24,9 +24,9 @@ from ullage.kube.client.lease import NotLeading
 from ullage.kube.client.objects import KubeNode, Pod
 from ullage.kube.context import KubeContext
 from ullage.kube.controller import ALL, Controller
-from ullage.kube.disruption import budgets_of
 from ullage.kube.events import PodEvent, Reason
-from ullage.kube.ready_term import ReadyTerm
+from ullage.kube.evicting.disruption import budgets_of
+from ullage.kube.leader.ready_term import ReadyTerm
 from ullage.model.claim import Claim, Request
 from ullage.model.error import NotFound, UllageError
 from ullage.wire.pod.gate import ROOM, place_of

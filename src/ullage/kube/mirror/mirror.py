@@ -21,14 +21,14 @@ from functools import partial
 
 from ullage.core.books.usage import OtherUsage
 from ullage.kube.aligned_pods import AlignedPods
-from ullage.kube.bound_requests import BoundRequests, union
 from ullage.kube.client.informer import Added, Changed, Delta, Removed
 from ullage.kube.client.objects import Pod
 from ullage.kube.context import KubeContext
 from ullage.kube.events import PodEvent, Reason
-from ullage.kube.machines import Machines
-from ullage.kube.nodes import NO_SOURCES, CardSources
-from ullage.kube.zone_records import ZoneRecords
+from ullage.kube.mirror.bound_requests import BoundRequests, union
+from ullage.kube.mirror.machines import Machines
+from ullage.kube.mirror.nodes import NO_SOURCES, CardSources
+from ullage.kube.mirror.zone_records import ZoneRecords
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.error import Conflict, InvalidRequest, UllageError
 from ullage.model.part import CardSelector, Isolation, Part

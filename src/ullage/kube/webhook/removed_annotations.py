@@ -8,7 +8,7 @@ from ullage.kube.client.informer import Added, Delta
 from ullage.kube.client.objects import Pod
 from ullage.kube.context import KubeContext
 from ullage.kube.events import AGAIN_S, PodEvent, Reason
-from ullage.kube.ready_term import ReadyTerm
+from ullage.kube.leader.ready_term import ReadyTerm
 from ullage.wire.pod.bind import REMOVED
 
 

@@ -22,7 +22,7 @@ from ullage.kube.client.lease import NotLeading
 from ullage.kube.client.objects import Pod
 from ullage.kube.context import KubeContext
 from ullage.kube.controller import Controller
-from ullage.kube.ready_term import ReadyTerm
+from ullage.kube.leader.ready_term import ReadyTerm
 from ullage.model.error import InvalidRequest, NotFound, UllageError
 
 FENCE = "fence"

@@ -11,7 +11,7 @@ from ullage.kube.client.kinds import NODE_RESOURCE_TOPOLOGIES
 from ullage.kube.client.objects import Object
 from ullage.kube.client.served import LateInformer
 from ullage.kube.context import KubeContext
-from ullage.kube.zone_usage import ZoneUsage
+from ullage.kube.mirror.zone_usage import ZoneUsage
 from ullage.model.error import Conflict, InvalidRequest
 from ullage.model.node_record import NodeRecord
 from ullage.model.topology import CPU, Topology

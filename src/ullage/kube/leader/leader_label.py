@@ -14,7 +14,7 @@ from ullage.kube.client.errors import VersionConflict
 from ullage.kube.client.kinds import PODS
 from ullage.kube.context import KubeContext
 from ullage.kube.controller import Controller
-from ullage.kube.ready_term import ReadyTerm
+from ullage.kube.leader.ready_term import ReadyTerm
 from ullage.model.error import NotFound
 
 LEADER = "ullage.io/leader"

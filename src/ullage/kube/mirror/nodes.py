@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ullage.kube.client.objects import KubeNode as NodeObject
-from ullage.kube.discovered import MEMORY_LABELS, PRODUCT_LABELS, bytes_of_mib
-from ullage.kube.pools import NO_POOLS, CardPools
-from ullage.kube.sliced_cards import sliced_cards
+from ullage.kube.mirror.discovered import MEMORY_LABELS, PRODUCT_LABELS, bytes_of_mib
+from ullage.kube.mirror.pools import NO_POOLS, CardPools
+from ullage.kube.mirror.sliced_cards import sliced_cards
 from ullage.model.card_figures import SHIPPED_FIGURES, Figures
 from ullage.model.error import InvalidRequest
 from ullage.model.gpu import Gpu

@@ -9,8 +9,8 @@ from ullage.kube.claims.devices import DeviceMirror
 from ullage.kube.client.objects import Pod
 from ullage.kube.context import KubeContext
 from ullage.kube.controller import ALL, Controller
-from ullage.kube.ready_term import ReadyTerm
-from ullage.kube.unconfirmed import UnconfirmedBinds
+from ullage.kube.leader.ready_term import ReadyTerm
+from ullage.kube.leader.unconfirmed import UnconfirmedBinds
 from ullage.model.error import InvalidRequest
 
 _LOOK_S = 0.2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ullage.kube.client.lease import Candidate
-from ullage.kube.mirror import Mirror
+from ullage.kube.mirror.mirror import Mirror
 from ullage.model.error import Unavailable
 
 

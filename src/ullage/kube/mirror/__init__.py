@@ -1,0 +1,1 @@
+"""The state of nodes and pods, read from the API into the books."""
