@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ullage.kube.pod_cache import cached
 from ullage.model.error import InvalidRequest
+from ullage.wire.dialect import PodReader
 from ullage.wire.document import Document
 from ullage.wire.pod import PodRequest
 
@@ -65,3 +68,76 @@ def test_only_the_last_pods_are_cached() -> None:
     assert reader.times == 1000
     read(pod("0"))
     assert reader.times == 1001
+
+
+_ASKING: tuple[tuple[dict[str, str], dict[str, str]], ...] = (
+    ({}, {"nvidia.com/gpu": "2", "cpu": "4", "memory": "8Gi"}),
+    ({}, {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "4000", "nvidia.com/gpucores": "30"}),
+    ({"nvidia.com/use-gpuuuid": "GPU-1"}, {"nvidia.com/gpu": "1", "nvidia.com/gpumem-percentage": "50"}),
+    ({"ullage.io/gpu-count": "1", "ullage.io/compute-percent-request": "40"}, {}),
+    ({"ullage.io/gpu-count": "4", "ullage.io/numa-policy": "single-numa-node"}, {"cpu": "8", "memory": "8Gi"}),
+    ({}, {"nvidia.com/mig-1g.10gb": "1"}),
+    ({}, {"huawei.com/Ascend910B4": "1", "huawei.com/Ascend910B4-memory": "8000"}),
+)
+_LIFE = st.fixed_dictionaries(
+    {},
+    optional={
+        "resourceVersion": st.sampled_from(("1", "77")),
+        "managedFields": st.just([{"manager": "kubelet"}]),
+        "generation": st.integers(1, 3),
+        "place": st.sampled_from(("n1", "n2")),
+        "waits": st.just("busy: no card is free"),
+        "nodeName": st.sampled_from(("n1", "n2")),
+        "schedulingGates": st.just([{"name": "ullage.io/queue"}]),
+        "status": st.just({"phase": "Pending", "nominatedNodeName": "n1", "qosClass": "Burstable"}),
+    },
+)
+
+
+def lived(asking: tuple[dict[str, str], dict[str, str]], life: dict[str, Any]) -> dict[str, Any]:
+    """A pod that asks for cards, at one moment of its life."""
+    annotations, limits = asking
+    written = {f"ullage.io/queue-{key}": life[key] for key in ("place", "waits") if key in life}
+    kept = {key: life[key] for key in ("resourceVersion", "managedFields", "generation") if key in life}
+    metadata = {"name": "p", "namespace": "team", "uid": "u", "annotations": annotations | written, **kept}
+    spec = {key: life[key] for key in ("nodeName", "schedulingGates") if key in life}
+    container = {"name": "main", "resources": {"limits": limits, "requests": limits}}
+    status = life.get("status", {"qosClass": "Burstable"})
+    return {"metadata": metadata, "spec": {"containers": [container], **spec}, "status": status}
+
+
+@given(st.sampled_from(_ASKING), st.lists(_LIFE, min_size=2, max_size=4))
+def test_a_pod_is_parsed_once_in_its_life_because_its_request_never_depends_on_what_is_decided(
+    asking: tuple[dict[str, str], dict[str, str]], lives: list[dict[str, Any]]
+) -> None:
+    reader, count = PodReader(), 0
+
+    def counting(pod: Document) -> PodRequest | None:
+        nonlocal count
+        count += 1
+        return reader(pod)
+
+    read = cached(counting)
+    for life in lives:
+        pod = lived(asking, life)
+        found = reader(pod)
+        assert found is not None
+        assert read(pod) == found
+    assert count == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"metadata": {"uid": "u", "annotations": {"ullage.io/gpu-count": "2"}}},
+        {"metadata": {"uid": "u", "labels": {"ullage.io/queue": "q"}}},
+        {"spec": {"priority": 5}},
+        {"status": {"qosClass": "Guaranteed"}},
+    ],
+)
+def test_a_pod_is_parsed_again_after_a_change_that_its_request_may_depend_on(change: dict[str, Any]) -> None:
+    reader = Reader()
+    read = cached(reader)
+    read(pod())
+    read({**pod(), **change})
+    assert reader.times == 2

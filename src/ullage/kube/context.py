@@ -40,7 +40,7 @@ class KubeContext:
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "read_pod", cached(PodReader(self.pod_settings)))
+        object.__setattr__(self, "read_pod", cached(PodReader(self.pod_settings), self.domain))
 
     @property
     def domain(self) -> str:

@@ -2,26 +2,55 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ullage.kube.recent import Recent
 from ullage.wire.document import Document
 from ullage.wire.pod import PodRequest, ReadPod
+from ullage.wire.pod.gate import GATE_ANNOTATIONS
+from ullage.wire.pod.keys import DOMAIN
 
 _MOST = 64
 """Maximum number of cached pods. A scheduler asks about one pod after another, and about few at a time."""
 
+_BOOKKEEPING = frozenset({"managedFields", "resourceVersion", "generation"})
+_DECISIONS = frozenset({"nodeName", "schedulingGates"})
 
-def cached(read: ReadPod) -> ReadPod:
-    """Return a reader that caches the last pods. A pod that changed is parsed again."""
+
+def cached(read: ReadPod, domain: str = DOMAIN) -> ReadPod:
+    """Return a reader that caches the last pods. A pod whose request may have changed is parsed again.
+
+    A request does not depend on what is decided about the pod, or on its versions: see `_read_fields`.
+    """
     known: Recent[str, tuple[Document, PodRequest | None]] = Recent(_MOST)
+    written = frozenset(f"{domain}/{name}" for name in GATE_ANNOTATIONS)
 
     def read_cached(pod: Document) -> PodRequest | None:
         metadata = pod.get("metadata")
         uid = metadata.get("uid") if isinstance(metadata, dict) else None
         if not isinstance(uid, str):
             return read(pod)
-        last = known.pop(uid, None)
-        found = read(pod) if last is None or last[0] != pod else last[1]
-        known[uid] = pod, found
+        fields, last = _read_fields(pod, written), known.pop(uid, None)
+        found = read(pod) if last is None or last[0] != fields else last[1]
+        known[uid] = fields, found
         return found
 
     return read_cached
+
+
+def _read_fields(pod: Document, written: frozenset[str]) -> Document:
+    """Return the fields of a pod that its request may depend on; of its status only the class of service.
+
+    `written` are annotations about the place of the pod.
+    """
+    metadata, status = _without(pod.get("metadata"), _BOOKKEEPING), pod.get("status")
+    if isinstance(metadata, dict) and "annotations" in metadata:
+        left = _without(metadata.pop("annotations"), written)
+        metadata |= {"annotations": left} if left else {}
+    quality = status.get("qosClass") if isinstance(status, dict) else status
+    return {**pod, "metadata": metadata, "spec": _without(pod.get("spec"), _DECISIONS), "status": quality}
+
+
+def _without(found: Any, keys: frozenset[str]) -> Any:
+    """Return an object without some keys; anything else as it is."""
+    return {key: value for key, value in found.items() if key not in keys} if isinstance(found, dict) else found

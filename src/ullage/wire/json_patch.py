@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import msgspec
@@ -23,7 +22,7 @@ class JsonPatch:
     """Collects changes. A value that the document already has is no change, so that a second run collects none."""
 
     def __init__(self, document: Document) -> None:
-        self.document: dict[str, Any] = copy.deepcopy(dict(document))
+        self.document: dict[str, Any] = _copy_of(dict(document))
         """The document as it is after the changes."""
         self.operations: list[PatchOperation] = []
 
@@ -87,12 +86,19 @@ class JsonPatch:
         return inside
 
     def _note(self, op: str, path: str, value: Any) -> None:
-        self.operations.append(PatchOperation(op, path, copy.deepcopy(value)))
+        self.operations.append(PatchOperation(op, path, _copy_of(value)))
 
 
 def pointer(*path: str | int) -> str:
     """Return a path as a JSON pointer (RFC 6901)."""
     return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path)
+
+
+def _copy_of(value: Any) -> Any:
+    """Return a copy of decoded JSON; `copy.deepcopy` takes five times as long."""
+    if isinstance(value, dict):
+        return {key: _copy_of(each) for key, each in value.items()}
+    return [_copy_of(each) for each in value] if isinstance(value, list) else value
 
 
 def _no_place(path: tuple[str | int, ...], step: str | int) -> InvalidRequest:

@@ -38,6 +38,7 @@ class Machines:
         self.by_name: dict[str, Node] = {}
         """Machines by name, as each describes itself. Two of them may name the same card."""
         self._records, self._use = records, dict[str, Use | None]()
+        self._most_cards: int | None = None
         self.unobserved: set[str] = set()
         """Machines whose card usage must be compared again."""
         self.stale = False
@@ -52,6 +53,13 @@ class Machines:
     def records(self) -> Mapping[str, NodeRecord]:
         """What an exporter reports of machines, by name."""
         return self._records.by_node
+
+    @property
+    def most_cards(self) -> int:
+        """The cards of the machine that has most."""
+        if self._most_cards is None:
+            self._most_cards = max((len(machine.gpus) for machine in self.by_name.values()), default=0)
+        return self._most_cards
 
     def enter_zone_usage(self, name: str) -> None:
         """Enter in the books what pods hold by zone of a machine whose record does not name its pods."""
@@ -123,6 +131,7 @@ class Machines:
     def _on_node(self, delta: Delta[NodeObject]) -> None:
         match delta:
             case Removed(last):
+                self._most_cards = None
                 self.stale |= self.by_name.pop(last.metadata.name, None) is not None
                 self._on_record(last.metadata.name)
             case Added(new) | Changed(_, new):
@@ -139,6 +148,7 @@ class Machines:
         if machine.topology_note and (last is None or last.topology_note != machine.topology_note):
             self._on_error("Node", name, InvalidRequest(machine.topology_note))
         self._drop_rejections(name)
+        self._most_cards = None
         self.by_name[name] = machine
         self.stale = True
         for changed in self._on_change:

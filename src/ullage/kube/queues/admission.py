@@ -202,8 +202,7 @@ class AdmissionController:
 
     def _shape(self, asked: PodRequest) -> PodRequest:
         """Return what a pod requests: a card for each container, or shared cards where no node has as many cards."""
-        machines = self._mirror.machines.by_name.values()
-        most = max((len(machine.gpus) for machine in machines), default=0)
+        most = self._mirror.machines.most_cards
         return next((each for each in (asked, *asked.shared) if each.requirement.gpu_count <= most), asked)
 
     def _read(self, pod: Pod) -> Request | None:
