@@ -1,23 +1,33 @@
 """How long a server with a long past takes to start and to answer: 10,000 sessions, 1,000,000 tasks.
 
 The sessions ran over 30 days for 50 users; each had one executor and 100 tasks, and is closed; the last 200 are open.
-A real server answers a client on the same machine, one request at a time.
+A real server answers a client on the same machine, one request at a time. Then weights by the past use of 10,000 owners
+are updated, as every five minutes: the thread of the server is held for the first part only.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
+from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import httpx2
+from tests.lab import Lab, a_node
 from tests.system.live_server import LiveServer
 
 from ullage.model.history import CapacitySpan, PastState, SessionHistory, Stay
+from ullage.model.past_use import HalfLife
+from ullage.model.queue import Queue
 from ullage.model.request import ResourceRequirement
 from ullage.model.session import SessionInfo, SessionSpec, SessionState
 from ullage.model.task import TaskResult, TaskState
+from ullage.service.fair_share import FairShare
+from ullage.service.past_use import PastUse
+from ullage.service.state import SessionRecord
 from ullage.service.store_port import AddResults, AddTasks, PutCapacity, PutHistory, PutSession, PutStay, Record, Store
 from ullage.storage.open import open_store
 
@@ -26,6 +36,7 @@ USERS = 50
 PERIOD_S = 30 * 86400.0
 RAN_S = 3600.0
 ROUNDS = 20
+OWNERS = 10_000
 
 REQUEST = ResourceRequirement.from_string("cpu=1,mem=1g,gpu=0.5")
 APPLICATIONS = ("function", "command")
@@ -141,6 +152,32 @@ def main() -> None:
             print(f"  {'the server starts in':40} {time.perf_counter() - begun:8.1f} s")
             for what, path in ROUTES.items():
                 _measure(client, what, path.format(since=int(now - PERIOD_S)))
+    for competing in (50, OWNERS):
+        _update(competing)
+
+
+def _update(competing: int) -> None:
+    """Measure an update of weights by past use, where so many owners have work."""
+    half_life = HalfLife(86_400.0)
+    with Lab(a_node(cpu=64), queues=[Queue("a"), Queue("b")], half_life=half_life) as lab:
+        state, accounting, begin = lab.service.state, lab.service.accounting, lab.now
+        past, put_off = PastUse(half_life), deque[tuple[Callable[[], Any], Callable[[Any], None]]]()
+        shares = FairShare(past, state, accounting, lambda: begin, later=lambda *work: put_off.append(work))
+        for number in range(OWNERS):
+            owner, queue = f"user-{number}", "ab"[number % 2]
+            span = {"started_at": begin - 5000.0, "ended_at": begin - 4000.0 + number / 10}
+            past.add(Stay(number, "e", 1, owner, queue, "function", "n", (), 1.0, 1.0, 8, **span))
+            if number < competing:
+                spec = SessionSpec("function", REQUEST, queue=queue, owner=owner, min_instances=1)
+                state.sessions[owner] = SessionRecord(SessionInfo(owner, spec, begin, number=number + 1))
+        begun = time.perf_counter()
+        shares.expire(begin)
+        copied = time.perf_counter()
+        ((work, take),) = put_off
+        take(work())
+        ended = time.perf_counter()
+    of_both = f"{1000 * (copied - begun):.1f} ms on the thread of the server, {1000 * (ended - copied):.1f} ms off it"
+    print(f"  weights by past use of {OWNERS:,} owners, {competing:,} with work: {of_both}")
 
 
 def _measure(client: httpx2.Client, what: str, path: str) -> None:

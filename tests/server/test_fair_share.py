@@ -36,7 +36,7 @@ def test_queues_why_and_the_list_say_what_was_used_and_what_weights_count_as():
         assert text.endswith(
             " core-hours (half-life 6h), 100% of what was used, where its weight gives 50%: weight 1 counts as 0.5"
         )
-        found = fair_share_body(lab.service, lab.now, None)
+        found = fair_share_body(lab.service, lab.now, None)()
         assert found.half_life_s == HALF_LIFE.seconds
         assert [(each.queue, each.owner, each.factor) for each in found.shares] == [
             ("a", None, 0.5),
@@ -51,13 +51,13 @@ def test_queues_why_and_the_list_say_what_was_used_and_what_weights_count_as():
 
 def test_who_reads_only_its_own_sees_no_other_owner():
     with used_by_one() as lab:
-        found = fair_share_body(lab.service, lab.now, "bob")
+        found = fair_share_body(lab.service, lab.now, "bob")()
         assert [(each.queue, each.owner) for each in found.shares] == [("a", None), ("b", None), ("b", "bob")]
 
 
 def test_without_a_half_life_there_is_no_past_use():
     with tenants(half_life=None) as lab:
         lab.session("s", queue="a", tasks=1)
-        assert fair_share_body(lab.service, lab.now, None).shares == []
+        assert fair_share_body(lab.service, lab.now, None)().shares == []
         assert past_use_texts(lab.service, "s") == []
         assert {queue.past_use for queue in Answers(lab.service, SERVER, {}).queues()} == {None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,7 +17,7 @@ from tests.lab import Lab, Machine, a_node
 from ullage.core.placing.policy import Policy
 from ullage.model.history import Stay
 from ullage.model.node import Node
-from ullage.model.past_use import KEPT, HalfLife
+from ullage.model.past_use import KEPT, DecayedUse, HalfLife, ShareKey, used_by
 from ullage.model.queue import Queue
 from ullage.model.request import ResourceRequirement
 from ullage.model.session import SessionInfo, SessionSpec
@@ -193,23 +193,77 @@ def test_memory_is_bounded_by_owners_and_not_by_stays():
     past = PastUse(HALF_LIFE)
     for number in range(30_000):
         past.add(stay(number, f"user-{number % 10_000}", float(number), number + 60.0))
-    sums = past.sums((), 30_060.0)
-    assert len(sums) == 10_000
-    assert all(0 < used.card_s <= 180 for used in sums.values())
-    assert past.sums((), 30_060.0 + (KEPT + 1) * HALF_LIFE.seconds) == {}
-    assert past.sums((), 0.0) == {}, "nothing is kept of what is forgotten"
+    sums = past.used((), 30_060.0)
+    assert len(sums) == 10_001, "of each owner, and of the queue"
+    assert all(0 < used.card_s <= 180 for key, used in sums.items() if key.owner is not None)
+    past.forget(30_060.0 + (KEPT + 1) * HALF_LIFE.seconds)
+    assert past.used((), 0.0) == {}, "nothing is kept of what is forgotten"
+
+
+QUEUES = ("a", "a.x", "b")
+OWNERS = ("ann", "bob", "")
+_STAYS = st.lists(
+    st.tuples(
+        st.sampled_from(QUEUES), st.sampled_from(OWNERS), st.floats(0, 1e6), st.floats(0, 1e5), st.integers(0, 16)
+    ),
+    max_size=40,
+)
+
+
+@given(rows=_STAYS, asked=st.sets(st.tuples(st.sampled_from(QUEUES), st.sampled_from(OWNERS))))
+def test_sums_are_those_of_all_stays_in_any_order_of_their_ends(rows, asked):
+    now = 5e5
+    past, going_on, direct = PastUse(HALF_LIFE), [], {}
+    for number, (queue, owner, started_at, lasted_s, cores) in enumerate(rows):
+        ended_at = started_at + lasted_s if started_at + lasted_s <= now else None
+        begin = min(started_at, now)
+        each = Stay(number, f"e{number}", 1, owner, queue, "f", "n", (), cores / 4, cores, 7, begin, ended_at)
+        if ended_at is None:
+            going_on.append(each)
+        past.add(each)
+        for key in (ShareKey(queue, owner), ShareKey(queue)):
+            direct[key] = direct.get(key, DecayedUse()).plus(used_by(each, HALF_LIFE, now))
+    for found in (past.used(going_on, now), past.copy().used(going_on, now)):
+        assert found.keys() == direct.keys()
+        for key, used in found.items():
+            assert tuple(used) == pytest.approx(tuple(direct[key]), rel=1e-9, abs=1e-9)
+    wanted = {ShareKey(*key) for key in asked}
+    some = past.used(going_on, now, wanted)
+    assert some.keys() == wanted | {key for key in direct if key.owner is None}
+    for key, used in some.items():
+        assert tuple(used) == pytest.approx(tuple(direct.get(key, DecayedUse())), rel=1e-9, abs=1e-9)
+
+
+def test_factors_change_once_another_thread_has_computed_them():
+    put_off, changes = [], []
+    fluid = Fluid((1, 1), later=lambda work, take: put_off.append((work, take)), changed=changes.append)
+    fluid.begin("q0")
+    fluid.begin("q1")
+    fluid.past.add(replace(stay(1, "x", 0.0, HALF_LIFE.seconds), queue="q0", cores=12.0))
+    fluid.now = HALF_LIFE.seconds
+    assert fluid.fair.expire(fluid.now) == fluid.now + fluid.fair.every_s
+    fluid.fair.expire(fluid.now)
+    assert len(put_off) == 1, "one update at a time"
+    assert set(fluid.steps().values()) == {ONE}
+    ((work, take),) = put_off
+    found = work()
+    assert set(fluid.steps().values()) == {ONE}
+    assert changes == []
+    take(found)
+    assert fluid.steps()["q0"] < ONE < fluid.steps()["q1"]
+    assert changes == [False], "a cycle follows"
 
 
 class Fluid:
     """Queues that always want more, on a machine that is divided by the weights of the moment."""
 
-    def __init__(self, weights: Sequence[int]) -> None:
+    def __init__(self, weights: Sequence[int], **later: Any) -> None:
         self.now = 0.0
         self.state = State(queues={f"q{place}": Queue(f"q{place}", weight=n) for place, n in enumerate(weights)})
         self.state.allocator.set_nodes([a_node(cpu=12)])
         self.past, self.stays = PastUse(HALF_LIFE), 0
         none: Any = SimpleNamespace(stays=())
-        self.fair = FairShare(self.past, self.state, none, lambda: self.now)
+        self.fair = FairShare(self.past, self.state, none, lambda: self.now, **later)
 
     def begin(self, queue: str) -> None:
         if queue not in self.state.sessions:

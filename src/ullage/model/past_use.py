@@ -64,12 +64,13 @@ class DecayedUse(NamedTuple):
 
     def plus(self, other: DecayedUse) -> DecayedUse:
         """Return the sum."""
-        pairs = zip(self, other, strict=True)
-        return DecayedUse(*(a + b for a, b in pairs))
+        return DecayedUse(
+            self.card_s + other.card_s, self.core_s + other.core_s, self.memory_byte_s + other.memory_byte_s
+        )
 
     def times(self, factor: float) -> DecayedUse:
         """Return the product."""
-        return DecayedUse(*(amount * factor for amount in self))
+        return DecayedUse(self.card_s * factor, self.core_s * factor, self.memory_byte_s * factor)
 
     def dominant_s(self, total: Resources) -> float:
         """Return the largest part of what all nodes have, in seconds of all of it; what no node has is left out."""

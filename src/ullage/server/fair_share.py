@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ullage.model.duration import duration_text
 from ullage.model.past_use import ShareKey, use_text
@@ -26,18 +26,18 @@ def share_body(key: ShareKey, standing: ShareStanding) -> ShareBody:
     )
 
 
-def fair_share_body(service: UllageService, now: float, only: str | None) -> FairShareBody:
-    """Return how all stand; with `only` no other owner."""
+def fair_share_body(service: UllageService, now: float, only: str | None) -> Callable[[], FairShareBody]:
+    """Return a function for another thread that returns how all stand; with `only` no other owner."""
     fair_share = service.fair_share
     if fair_share is None:
-        return FairShareBody(half_life_s=None, at=now, shares=[])
-    known = fair_share.known()
-    shares = [
-        share_body(key, standing)
-        for key, standing in known.standings.items()
-        if only is None or key.owner in (None, only)
-    ]
-    return FairShareBody(half_life_s=fair_share.past.half_life.seconds, at=known.at, shares=shares)
+        return lambda: FairShareBody(half_life_s=None, at=now, shares=[])
+    report, half_life_s = fair_share.reporting(), fair_share.past.half_life.seconds
+
+    def body() -> FairShareBody:
+        shares = [share_body(key, each) for key, each in report().items() if only is None or key.owner in (None, only)]
+        return FairShareBody(half_life_s=half_life_s, at=now, shares=shares)
+
+    return body
 
 
 def past_use_of_queues(service: UllageService) -> dict[str, ShareBody]:

@@ -102,7 +102,7 @@ class HistoryApi:
 
     @route("GET", "/v1/fair-share", "history")
     @needs(Role.VIEWER)
-    async def report_fair_share(self, request: Request) -> FairShareBody:
+    async def report_fair_share(self, request: Request) -> LongBody[FairShareBody]:
         """Return what queues and their owners used in the past, with a half-life, and what follows for weights."""
         return fair_share_body(self._service, time.time(), self._authorizer.only_owner(request))
 

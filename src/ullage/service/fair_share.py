@@ -15,16 +15,19 @@ Owners are siblings in their queue, all of one weight, which the weights of thei
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
-from math import log2
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf, log2
 from typing import NamedTuple
 
+from ullage.core.learning.learned import Later, at_once
+from ullage.model.history import Stay
 from ullage.model.past_use import DecayedUse, ShareKey
 from ullage.model.queue import ROOT, Queue
 from ullage.model.queue_bounds import upwards
+from ullage.model.resources import Resources
 from ullage.service.accounting import Accounting
-from ullage.service.past_use import PastUse
+from ullage.service.past_use import NO_USE, PastUse
 from ullage.service.state import SessionRecord, State
 
 EMPHASIS = 2.0
@@ -71,7 +74,7 @@ class ShareStanding(NamedTuple):
 
 
 class KnownStandings(NamedTuple):
-    """How queues and owners stood at a time."""
+    """How queues, and owners that compete, stood at a time."""
 
     at: float
     standings: Mapping[ShareKey, ShareStanding]
@@ -98,29 +101,108 @@ class _Judged(NamedTuple):
     """Its factor is two to this power."""
 
 
-class FairShare:
-    """The factors by past use. They are computed every few minutes, and when a new queue or owner competes."""
+class _Judgement(NamedTuple):
+    """What was used at a time, and how those that compete stand."""
 
-    def __init__(self, past: PastUse, state: State, accounting: Accounting, clock: Callable[[], float]) -> None:
+    at: float
+    used: Mapping[ShareKey, DecayedUse]
+    judged: Mapping[ShareKey, _Judged]
+
+    def standings(self, steps: Mapping[ShareKey, int]) -> dict[ShareKey, ShareStanding]:
+        """Return how all stand, with the factors that apply."""
+        return {
+            key: ShareStanding(self.used.get(key, NO_USE), *_parts(self.judged.get(key)), step=steps.get(key, ONE))
+            for key in sorted({*self.used, *self.judged}, key=_place)
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Present:
+    """What factors follow from, copied for another thread: there may be many owners. `owners` compete."""
+
+    now: float
+    past: PastUse
+    stays: Sequence[Stay]
+    owners: frozenset[ShareKey]
+    queues: Mapping[str, Queue]
+    total: Resources
+
+    def judge(self, of: Collection[ShareKey] | None) -> _Judgement:
+        """Return what all queues and these owners used, by default all, and how those stand that compete."""
+        used = _with_above(self.past.used(self.stays, self.now, of), self.queues)
+        return _Judgement(self.now, used, dict(self._judged(used)))
+
+    def _judged(self, used: Mapping[ShareKey, DecayedUse]) -> Iterator[tuple[ShareKey, _Judged]]:
+        """Yield how those that compete stand among their siblings, from the root down."""
+        below = self._siblings()
+        rooms = [(ROOT, self.past.half_life.steady_s)]
+        while rooms:
+            above, room = rooms.pop()
+            siblings = below.get(above, {})
+            amounts = {key: used.get(key, NO_USE).dominant_s(self.total) for key in siblings}
+            for key, judged in _judged(siblings, amounts, room):
+                yield key, judged
+                if key.owner is None:
+                    rooms.append((key.queue, room * judged.due))
+
+    def _siblings(self) -> dict[str, dict[ShareKey, int]]:
+        """Return the weights of those that compete, by the queue above them; owners have a weight of 1 each."""
+        found: dict[str, dict[ShareKey, int]] = {}
+        for key in sorted(self.owners, key=_place):
+            found.setdefault(key.queue, {})[key] = 1
+        for name in tuple(found):
+            for queue in upwards(self.queues, name):
+                found.setdefault(queue.parent, {})[ShareKey(queue.name)] = queue.weight
+        return found
+
+
+class FairShare:
+    """The factors by past use. They are computed every few minutes, and when a new queue or owner competes.
+
+    That is done by `later`, in another thread; then `changed` is called if a factor changed.
+    """
+
+    def __init__(
+        self,
+        past: PastUse,
+        state: State,
+        accounting: Accounting,
+        clock: Callable[[], float],
+        *,
+        later: Later = at_once,
+        changed: Callable[[bool], None] = lambda _urgent: None,
+    ) -> None:
         self.past, self._state, self._accounting, self._clock = past, state, accounting, clock
+        self._later, self._changed = later, changed
         self.every_s = min(UPDATE_S, past.half_life.seconds / _UPDATES)
         self._steps: dict[ShareKey, int] = {}
         """The factor that applies to each queue, and owner in a queue, that competes."""
         self._due = 0.0
-        self._known: KnownStandings | None = None
+        self._owners: frozenset[ShareKey] = frozenset()
+        """Those that the last update is about."""
+        self._updating = False
+        self._judgement: _Judgement | None = None
+        self._known = KnownStandings(-inf, {})
 
-    def expire(self, now: float) -> tuple[float | None, bool]:
-        """Update the factors if it is time. Return when the next update is due, and whether a factor changed.
-
-        None is due while nobody competes.
-        """
-        owners = {_key(record) for record in self._competing()}
+    def expire(self, now: float) -> float | None:
+        """Update the factors if it is time. Return when the next update is due; None is while nobody competes."""
+        owners = self._competing_owners()
         if not owners:
-            return None, False
-        before = self._steps
-        if now >= self._due or not owners <= before.keys():
-            self._update(now)
-        return self._due, before != self._steps
+            return None
+        if not self._updating and (now >= self._due or not owners <= self._owners):
+            self.past.forget(now)
+            self._due, self._owners, self._updating = now + self.every_s, owners, True
+            present = self._present(now, owners)
+            self._later(lambda: present.judge(owners), self._update)
+        return self._due
+
+    def _update(self, judgement: _Judgement) -> None:
+        before, self._updating = self._steps, False
+        judged = judgement.judged.items()
+        self._steps = {key: _step(each.exponent, before.get(key, ONE)) for key, each in judged}
+        self._judgement = judgement
+        if before != self._steps:
+            self._changed(False)
 
     def weigh(self, also: str | None = None) -> Weighed:
         """Return the weights for a cycle; `also` names a session that gets one although it has no work."""
@@ -137,75 +219,65 @@ class FairShare:
         return Weighed(tuple(queues), {record.id: self._weight(record, weights[_key(record)]) for record in records})
 
     def known(self) -> KnownStandings:
-        """Return `standings`, not older than the time between two updates: for answers that are given often."""
-        now = self._clock()
-        if self._known is None or now >= self._known.at + self.every_s:
-            self._known = KnownStandings(now, self.standings())
+        """Return how queues stand that used something or have work, and owners that have work.
+
+        It is as old as the last update, while somebody competes: for answers that are given often.
+        """
+        now, judgement = self._clock(), self._judgement
+        if judgement is None or (now >= judgement.at + self.every_s and not self._updating):
+            owners = self._competing_owners()
+            self._judgement = judgement = self._present(now, owners).judge(owners)
+        if self._known.at != judgement.at:
+            self._known = KnownStandings(judgement.at, judgement.standings(self._steps))
         return self._known
 
     def standings(self) -> dict[ShareKey, ShareStanding]:
         """Return how queues and owners stand that used something or have work."""
-        used = self._used(self._clock())
-        return self._standings(used, dict(self._judge(used)))
+        return self.reporting()()
 
-    def _standings(
-        self, used: Mapping[ShareKey, DecayedUse], judged: Mapping[ShareKey, _Judged]
-    ) -> dict[ShareKey, ShareStanding]:
-        return {
-            key: ShareStanding(used.get(key, DecayedUse()), *_parts(judged.get(key)), step=self._steps.get(key, ONE))
-            for key in sorted({*used, *judged}, key=_place)
-        }
-
-    # --- factors ---
+    def reporting(self) -> Callable[[], dict[ShareKey, ShareStanding]]:
+        """Return a function for another thread that returns `standings` of the present."""
+        present, steps = self._present(self._clock(), self._competing_owners()), self._steps
+        return lambda: present.judge(None).standings(steps)
 
     def _competing(self) -> Iterator[SessionRecord]:
         return (record for record in self._state.sessions.values() if _competes(record))
+
+    def _competing_owners(self) -> frozenset[ShareKey]:
+        return frozenset(_key(record) for record in self._competing())
+
+    def _present(self, now: float, owners: frozenset[ShareKey]) -> _Present:
+        return _Present(
+            now=now,
+            past=self.past.copy(),
+            stays=self._accounting.stays,
+            owners=owners,
+            queues=dict(self._state.queues),
+            total=self._state.fleet.total,
+        )
 
     def _weight(self, record: SessionRecord, together: int) -> int:
         step = self._steps.get(_key(record), ONE)
         return _rounded(_SPLIT * step * record.session.spec.weight // (ONE * together))
 
-    def _update(self, now: float) -> None:
-        used = self._used(now)
-        judged = dict(self._judge(used))
-        self._steps = {key: _step(each.exponent, self._steps.get(key, ONE)) for key, each in judged.items()}
-        self._due, self._known = now + self.every_s, KnownStandings(now, self._standings(used, judged))
 
-    def _used(self, now: float) -> dict[ShareKey, DecayedUse]:
-        """Return what is left of the use of each owner in a queue, and of each queue with those below it."""
-        found: dict[ShareKey, DecayedUse] = {}
-        for own, used in self.past.sums(self._accounting.stays, now).items():
-            above = [ShareKey(queue.name) for queue in upwards(self._state.queues, own.queue)]
-            for key in [own, *(above or [ShareKey(own.queue)])]:
-                found[key] = found.get(key, DecayedUse()).plus(used)
-        return found
-
-    def _judge(self, used: Mapping[ShareKey, DecayedUse]) -> Iterator[tuple[ShareKey, _Judged]]:
-        """Yield how those that compete stand among their siblings, from the root down."""
-        total, below = self._state.fleet.total, self._siblings()
-        rooms = [(ROOT, self.past.half_life.steady_s)]
-        while rooms:
-            above, room = rooms.pop()
-            siblings = below.get(above, {})
-            amounts = {key: used.get(key, DecayedUse()).dominant_s(total) for key in siblings}
-            for key, judged in _judged(siblings, amounts, room):
-                yield key, judged
-                if key.owner is None:
-                    rooms.append((key.queue, room * judged.due))
-
-    def _siblings(self) -> dict[str, dict[ShareKey, int]]:
-        """Return the weights of those that compete, by the queue above them; owners have a weight of 1 each."""
-        found: dict[str, dict[ShareKey, int]] = {}
-        for key in sorted({_key(record) for record in self._competing()}, key=_place):
-            found.setdefault(key.queue, {})[key] = 1
-            for queue in upwards(self._state.queues, key.queue):
-                found.setdefault(queue.parent, {})[ShareKey(queue.name)] = queue.weight
-        return found
-
-
-def fair_share_of(state: State, accounting: Accounting, clock: Callable[[], float]) -> FairShare | None:
+def fair_share_of(
+    state: State, accounting: Accounting, clock: Callable[[], float], later: Later, changed: Callable[[bool], None]
+) -> FairShare | None:
     """Return the fair share over time; None without a half-life."""
-    return None if accounting.past is None else FairShare(accounting.past, state, accounting, clock)
+    if accounting.past is None:
+        return None
+    return FairShare(accounting.past, state, accounting, clock, later=later, changed=changed)
+
+
+def _with_above(used: Mapping[ShareKey, DecayedUse], queues: Mapping[str, Queue]) -> dict[ShareKey, DecayedUse]:
+    """Return uses where that of a queue has those of the queues below it."""
+    found = {key: each for key, each in used.items() if key.owner is not None}
+    for key in used.keys() - found.keys():
+        above = [ShareKey(queue.name) for queue in upwards(queues, key.queue)]
+        for each in above or [key]:
+            found[each] = found.get(each, NO_USE).plus(used[key])
+    return found
 
 
 def _judged(
@@ -225,9 +297,9 @@ def _judged(
 def _step(exponent: float, present: int) -> int:
     """Return the factor nearest to a power of two, or the present one if that is near enough."""
     place = STEPS.index(present)
-    while place + 1 < len(STEPS) and exponent > _between(place, place + 1):
+    while place + 1 < len(STEPS) and exponent > _UP[place]:
         place += 1
-    while place and exponent < _between(place, place - 1):
+    while place and exponent < _DOWN[place]:
         place -= 1
     return STEPS[place]
 
@@ -236,6 +308,11 @@ def _between(place: int, following: int) -> float:
     """Return where the following factor begins to apply, as a power of two."""
     here, there = (log2(STEPS[each] / ONE) for each in (place, following))
     return here + _STAY * (there - here)
+
+
+_UP = tuple(_between(place, place + 1) for place in range(len(STEPS) - 1))
+_DOWN = tuple(_between(place, max(0, place - 1)) for place in range(len(STEPS)))
+"""By factor, where the next larger one, and the next smaller one, begin to apply."""
 
 
 def _rounded(weight: int) -> int:

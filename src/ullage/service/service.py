@@ -132,7 +132,7 @@ class UllageService:
         self._journal = Journal(store, host.wake, host.on_failure, self._room_changed, follow=self._records_of)
         self.events = Events(self._journal, self.news, host.clock, host.on_event)
         self.accounting = Accounting(self.state, self._journal, host.clock, settings.half_life)
-        self.fair_share = fair_share_of(self.state, self.accounting, host.clock)
+        self.fair_share = fair_share_of(self.state, self.accounting, host.clock, host.later, changed=self._changed)
         context = ServiceContext(
             state=self.state,
             store=store,
@@ -230,7 +230,7 @@ class UllageService:
             self.executors.expire_gangs(now),
             self.executors.failures.expire(now),
             self.sessions.dependencies.expire(now),
-            self._update_weights(now),
+            None if self.fair_share is None else self.fair_share.expire(now),
         ]
         self.quotas.watch()
         self.sessions.finish_closing()
@@ -246,14 +246,6 @@ class UllageService:
         return min((at for at in due if at is not None), default=None)
 
     _wake_at: float | None = None
-
-    def _update_weights(self, now: float) -> float | None:
-        """Update the weights by past use if it is time. Return when the next update is due."""
-        if self.fair_share is None:
-            return None
-        due, changed = self.fair_share.expire(now)
-        self.loop.dirty |= changed
-        return due
 
     def _changed(self, urgent: bool) -> None:
         self.loop.dirty = True
