@@ -62,12 +62,12 @@ def test_a_pod_without_a_uid_is_parsed_each_time() -> None:
 def test_only_the_last_pods_are_cached() -> None:
     reader = Reader()
     read = cached(reader)
-    for number in range(1000):
+    for number in range(5000):
         read(pod(str(number)))
-    read(pod("999"))
-    assert reader.times == 1000
+    read(pod("4999"))
+    assert reader.times == 5000
     read(pod("0"))
-    assert reader.times == 1001
+    assert reader.times == 5001
 
 
 _ASKING: tuple[tuple[dict[str, str], dict[str, str]], ...] = (

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from ullage.kube.recent import Recent
 from ullage.wire.document import Document
 from ullage.wire.pod import PodRequest, ReadPod
 from ullage.wire.pod.gate import GATE_ANNOTATIONS
 from ullage.wire.pod.keys import DOMAIN
 
-_MOST = 64
-"""Maximum number of cached pods. A scheduler asks about one pod after another, and about few at a time."""
+_MOST = 4096
+"""Maximum number of cached pods: those between their creation and their bind, each of a few KB."""
 
 _BOOKKEEPING = frozenset({"managedFields", "resourceVersion", "generation"})
 _DECISIONS = frozenset({"nodeName", "schedulingGates"})
@@ -22,7 +24,7 @@ def cached(read: ReadPod, domain: str = DOMAIN) -> ReadPod:
 
     A request does not depend on what is decided about the pod, or on its versions: see `_read_fields`.
     """
-    known: Recent[str, tuple[Document, PodRequest | None]] = Recent(_MOST)
+    known: Recent[str, tuple[bytes, PodRequest | None]] = Recent(_MOST)
     written = frozenset(f"{domain}/{name}" for name in GATE_ANNOTATIONS)
 
     def read_cached(pod: Document) -> PodRequest | None:
@@ -38,8 +40,8 @@ def cached(read: ReadPod, domain: str = DOMAIN) -> ReadPod:
     return read_cached
 
 
-def _read_fields(pod: Document, written: frozenset[str]) -> Document:
-    """Return the fields of a pod that its request may depend on; of its status only the class of service.
+def _read_fields(pod: Document, written: frozenset[str]) -> bytes:
+    """Return, as JSON, the fields of a pod that its request may depend on; of its status only the class of service.
 
     `written` are annotations about the place of the pod.
     """
@@ -48,7 +50,8 @@ def _read_fields(pod: Document, written: frozenset[str]) -> Document:
         left = _without(metadata.pop("annotations"), written)
         metadata |= {"annotations": left} if left else {}
     quality = status.get("qosClass") if isinstance(status, dict) else status
-    return {**pod, "metadata": metadata, "spec": _without(pod.get("spec"), _DECISIONS), "status": quality}
+    fields = {**pod, "metadata": metadata, "spec": _without(pod.get("spec"), _DECISIONS), "status": quality}
+    return msgspec.json.encode(fields, order="sorted")
 
 
 def _without(found: Any, keys: frozenset[str]) -> Any:
