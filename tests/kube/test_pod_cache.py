@@ -82,6 +82,8 @@ _ASKING: tuple[tuple[dict[str, str], dict[str, str]], ...] = (
 _LIFE = st.fixed_dictionaries(
     {},
     optional={
+        "kind": st.just("Pod"),
+        "apiVersion": st.just("v1"),
         "resourceVersion": st.sampled_from(("1", "77")),
         "managedFields": st.just([{"manager": "kubelet"}]),
         "generation": st.integers(1, 3),
@@ -103,7 +105,8 @@ def lived(asking: tuple[dict[str, str], dict[str, str]], life: dict[str, Any]) -
     spec = {key: life[key] for key in ("nodeName", "schedulingGates") if key in life}
     container = {"name": "main", "resources": {"limits": limits, "requests": limits}}
     status = life.get("status", {"qosClass": "Burstable"})
-    return {"metadata": metadata, "spec": {"containers": [container], **spec}, "status": status}
+    typed = {key: life[key] for key in ("kind", "apiVersion") if key in life}
+    return {**typed, "metadata": metadata, "spec": {"containers": [container], **spec}, "status": status}
 
 
 @given(st.sampled_from(_ASKING), st.lists(_LIFE, min_size=2, max_size=4))

@@ -15,6 +15,9 @@ from ullage.wire.pod.keys import DOMAIN
 _MOST = 4096
 """Maximum number of cached pods: those between their creation and their bind, each of a few KB."""
 
+_TYPE = frozenset({"apiVersion", "kind"})
+"""A watch gives them, and kube-scheduler leaves them out."""
+
 _BOOKKEEPING = frozenset({"managedFields", "resourceVersion", "generation"})
 _DECISIONS = frozenset({"nodeName", "schedulingGates"})
 
@@ -50,7 +53,12 @@ def _read_fields(pod: Document, written: frozenset[str]) -> bytes:
         left = _without(metadata.pop("annotations"), written)
         metadata |= {"annotations": left} if left else {}
     quality = status.get("qosClass") if isinstance(status, dict) else status
-    fields = {**pod, "metadata": metadata, "spec": _without(pod.get("spec"), _DECISIONS), "status": quality}
+    fields = {
+        **_without(dict(pod), _TYPE),
+        "metadata": metadata,
+        "spec": _without(pod.get("spec"), _DECISIONS),
+        "status": quality,
+    }
     return msgspec.json.encode(fields, order="sorted")
 
 
