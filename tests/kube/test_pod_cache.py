@@ -99,13 +99,13 @@ _LIFE = st.fixed_dictionaries(
 def lived(asking: tuple[dict[str, str], dict[str, str]], life: dict[str, Any]) -> dict[str, Any]:
     """A pod that asks for cards, at one moment of its life."""
     annotations, limits = asking
-    written = {f"ullage.io/queue-{key}": life[key] for key in ("place", "waits") if key in life}
-    kept = {key: life[key] for key in ("resourceVersion", "managedFields", "generation") if key in life}
+    written: dict[str, str] = {f"ullage.io/queue-{key}": life[key] for key in ("place", "waits") if key in life}
+    kept: dict[str, Any] = {key: life[key] for key in ("resourceVersion", "managedFields", "generation") if key in life}
     metadata = {"name": "p", "namespace": "team", "uid": "u", "annotations": annotations | written, **kept}
-    spec = {key: life[key] for key in ("nodeName", "schedulingGates") if key in life}
+    spec: dict[str, Any] = {key: life[key] for key in ("nodeName", "schedulingGates") if key in life}
     container = {"name": "main", "resources": {"limits": limits, "requests": limits}}
     status = life.get("status", {"qosClass": "Burstable"})
-    typed = {key: life[key] for key in ("kind", "apiVersion") if key in life}
+    typed: dict[str, Any] = {key: life[key] for key in ("kind", "apiVersion") if key in life}
     return {**typed, "metadata": metadata, "spec": {"containers": [container], **spec}, "status": status}
 
 

@@ -54,7 +54,7 @@ def _read_fields(pod: Document, written: frozenset[str]) -> bytes:
         metadata |= {"annotations": left} if left else {}
     quality = status.get("qosClass") if isinstance(status, dict) else status
     fields = {
-        **_without(dict(pod), _TYPE),
+        **{key: value for key, value in pod.items() if key not in _TYPE},
         "metadata": metadata,
         "spec": _without(pod.get("spec"), _DECISIONS),
         "status": quality,
