@@ -45,6 +45,17 @@ def test_usage_has_a_line_for_each_user_and_one_for_what_was_idle(worked):
     assert "(idle)" in out
 
 
+def test_users_who_used_least_are_one_line_which_says_so(worked):
+    code, out, err = worked("usage --since 1h --limit 1 -o json")
+    assert code == 0
+    lines = {line["user"]: line for line in json.loads(out)}
+    assert len(lines) == 3
+    assert {"(others)", "(idle)"} <= set(lines)
+    assert sum(line["card_percent"] for line in lines.values()) == pytest.approx(100)
+    assert "the line (others) is the sum of 1 group that used least" in err.replace("\n", " ")
+    assert "--limit" in err
+
+
 def test_the_lines_of_several_steps_say_of_which_they_are(worked):
     assert worked("usage --since 1h")[1].startswith("USER")
     assert worked("usage --since 1h --step 30m")[1].startswith("FROM")

@@ -1,12 +1,16 @@
 """The contract of every store, on each adapter."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ullage.model.alignment import Alignment, AlignmentStage, ContainerNeeds
 from ullage.model.allocation import Allocation, Charge
@@ -575,6 +579,37 @@ def test_usage_is_cut_at_the_steps_and_equals_the_sum_over_seconds(store: Store,
         "q",
         pytest.approx(sum(c for (o, _), (c, _) in used.items() if o == "bob")),
     )
+
+
+@given(
+    used=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 50), st.integers(0, 20), st.integers(0, 3)), max_size=30),
+    limit=st.integers(1, 12),
+)
+def test_groups_that_used_least_are_one_sum_and_nothing_is_lost(used: list[tuple[int, ...]], limit: int) -> None:
+    with closing(open_store("memory://")) as store:
+        store.load()
+        stays = [
+            stay(n, float(begin), float(begin + lasted), owner=f"user-{user}", cards=float(cards))
+            for n, (user, begin, lasted, cards) in enumerate(used, 1)
+        ]
+        if stays:
+            store.write(*map(PutStay, stays)).result()
+        query = UsageQuery(0.0, 60.0, 20.0, ("owner",), limit=1000)
+        whole, found = store.usage(query, 60.0), store.usage(replace(query, limit=limit), 60.0)
+        groups = {each.owner for each in whole.used}
+        assert (whole.rest, whole.left_out) == ((), 0)
+        assert found.left_out == max(0, len(groups) - limit)
+        assert [each for each in whole.used if each.owner in {row.owner for row in found.used}] == list(found.used)
+        cards = Counter[str]()
+        for each in whole.used:
+            cards[each.owner] += each.card_s
+        shown = {each.owner for each in found.used}
+        assert all(cards[few] <= cards[many] for few in groups - shown for many in shown)
+        for at in (0.0, 20.0, 40.0):
+            sums = [
+                sum(each.core_s for each in rows if each.at == at) for rows in (whole.used, (*found.used, *found.rest))
+            ]
+            assert sums[0] == pytest.approx(sums[1])
 
 
 def test_usage_counts_waiting_from_the_first_task_to_the_first_executor_and_sessions_once(store: Store) -> None:

@@ -62,6 +62,8 @@ def test_usage_has_a_row_for_each_group_and_what_was_offered(http: httpx2.Client
         ("usage?since=10&until=5", "since"),
         ("usage?since=0&step=1", "step"),
         ("usage?step=0", "step"),
+        ("usage?limit=0", "limit"),
+        ("usage?since=0&until=100000&step=10&limit=11", "limit"),
         ("history/stays?until=-1", "until"),
     ],
 )

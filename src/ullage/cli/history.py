@@ -10,6 +10,7 @@ from itertools import groupby
 
 import msgspec
 
+from ullage.cli.exits import caution
 from ullage.cli.fair_share import SHARES, fair_shares
 from ullage.cli.listing import Listing
 from ullage.cli.output import Column
@@ -17,6 +18,7 @@ from ullage.cli.size import show_size
 from ullage.cli.times import parse_past, show_span, show_time
 from ullage.client.api import HistoryOptions, list_history
 from ullage.client.local import reach
+from ullage.model.counted import counted
 from ullage.model.duration import parse_duration
 from ullage.model.error import invalid
 from ullage.model.history import DIMENSIONS, PastState
@@ -24,7 +26,7 @@ from ullage.model.nearest import did_you_mean
 from ullage.wire.history import HistoryBody, OfferedBody, UsageBody, UsedBody
 
 _HOUR, _GIB = 3600.0, 2**30
-_IDLE = "(idle)"
+_IDLE, _OTHERS = "(idle)", "(others)"
 _SPELT = {"user": "owner", "users": "owner", "app": "application"}
 
 
@@ -71,7 +73,8 @@ HISTORY = Listing(
 class UsageLine(msgspec.Struct, frozen=True, kw_only=True):
     """A line of the report: hours of cards and cores, and GiB-hours; percentages are of what was offered.
 
-    The line of the user `(idle)` is what was offered and not used; sessions and waiting are not known of it.
+    The line of the user `(idle)` is what was offered and not used; sessions and waiting are not known of it. The line
+    of `(others)` is that of all who have no line.
     """
 
     at: float
@@ -128,6 +131,8 @@ def configure_usage(parser: argparse.ArgumentParser) -> None:
     _add_period(parser, "30d")
     parser.add_argument("--by", default="user", metavar="LIST", help="some of user, queue, application (default: user)")
     parser.add_argument("--step", metavar="TIME", help="a line for each 1h, 1d or so (default: the whole period)")
+    some = "users, or other groups, that used most (default: 1000); the others are one line"
+    parser.add_argument("--limit", type=int, metavar="N", help=some)
     help_text = "past use by its half-life, and what weights count as by that, for each queue and user"
     parser.add_argument("--fair-share", action="store_true", help=help_text)
     USAGE.configure(parser, _usage)
@@ -162,7 +167,11 @@ def _show_usage(arguments: argparse.Namespace) -> int:
 def _usage(arguments: argparse.Namespace) -> list[UsageLine]:
     step = None if arguments.step is None else parse_duration(arguments.step, "--step")
     by = [_dimension(name.strip()) for name in arguments.by.split(",")]
-    return list(_lines(reach(start=False).usage(by, step=step, **_period(arguments))))
+    report = reach(start=False).usage(by, step=step, limit=arguments.limit, **_period(arguments))
+    if report.left_out:
+        least = f"{counted(report.left_out, 'group')} that used least"
+        caution([f"the line {_OTHERS} is the sum of {least}; a larger --limit shows more"])
+    return list(_lines(report))
 
 
 def _dimension(name: str) -> str:
@@ -177,8 +186,9 @@ def _lines(report: UsageBody) -> Iterator[UsageLine]:
     """Yield the lines of each step, and then what was idle in it."""
     offered = {each.at: each for each in report.offered}
     used = {at: list(rows) for at, rows in groupby(report.rows, key=lambda row: row.at)}
-    for at in sorted({*offered, *used}):
-        rows, there = used.get(at, []), offered.get(at)
+    rest = {each.at: msgspec.structs.replace(each, owner=_OTHERS) for each in report.rest}
+    for at in sorted({*offered, *used, *rest}):
+        rows, there = [*used.get(at, []), *([rest[at]] if at in rest else [])], offered.get(at)
         yield from map(partial(_line, there), rows)
         if there is not None:
             yield _idle(there, rows)

@@ -141,17 +141,24 @@ class ServerReads:
         return Rows(self.transport.call("GET", path, list[StayBody]))
 
     def usage(
-        self, by: Sequence[str] = ("owner",), *, step: float | None = None, **options: Unpack[HistoryOptions]
+        self,
+        by: Sequence[str] = ("owner",),
+        *,
+        step: float | None = None,
+        limit: int | None = None,
+        **options: Unpack[HistoryOptions],
     ) -> UsageBody:
         """Return what was used and what was offered in a period, unless stated the last 30 days.
 
         `by` are some of owner, queue and application; `step` are the seconds of each step, unless stated the period.
+        Of more than `limit` groups, unless stated 1000, the others have one sum.
 
         Raises:
-            InvalidRequest: a dimension is unknown, or there are too many steps.
+            InvalidRequest: a dimension is unknown, or there are too many steps, or groups in them.
 
         """
-        return self.transport.call("GET", path_of("usage", by=",".join(by), step=step, **options), UsageBody)
+        path = path_of("usage", by=",".join(by), step=step, limit=limit, **options)
+        return self.transport.call("GET", path, UsageBody)
 
     def fair_share(self) -> FairShareBody:
         """Return what queues and their owners used in the past, with a half-life, and the factors of their weights."""

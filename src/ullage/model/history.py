@@ -119,7 +119,10 @@ class HistoryQuery:
 
 @dataclass(frozen=True, slots=True)
 class UsageQuery:
-    """The usage from `since` until `until`, in steps of `step` seconds, by some of `DIMENSIONS`."""
+    """The usage from `since` until `until`, in steps of `step` seconds, by some of `DIMENSIONS`.
+
+    Of more than `limit` groups it asks for those that used most, and for the sum of the others.
+    """
 
     since: float
     until: float
@@ -127,6 +130,7 @@ class UsageQuery:
     by: tuple[str, ...] = ()
     owner: str | None = None
     queue: str | None = None
+    limit: int = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +199,9 @@ class Offered:
 
 @dataclass(frozen=True, slots=True)
 class UsageReport:
-    """What was used, and what was there to be used."""
+    """What was used, and what was there to be used. `rest` is what `left_out` groups used together, by step."""
 
     used: tuple[Used, ...]
     offered: tuple[Offered, ...]
+    rest: tuple[Used, ...] = ()
+    left_out: int = 0

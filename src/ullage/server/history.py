@@ -26,7 +26,7 @@ from ullage.server import bodies
 from ullage.server.access import Authorizer, caller_of, needs
 from ullage.server.durable import durable
 from ullage.server.fair_share import fair_share_body
-from ullage.server.parameters import page_of, time_of
+from ullage.server.parameters import count_of, page_of, time_of
 from ullage.server.routes import LongBody, route
 from ullage.service.accounting import with_counts
 from ullage.service.service import UllageService
@@ -39,6 +39,9 @@ USAGE_S = 30 * 86400.0
 """Seconds before `until` at which a report of usage begins that names no other time."""
 
 MOST_STEPS = 10_000
+
+USAGE_GROUPS, MOST_ROWS = 1000, 100_000
+"""Groups of a report of usage that names no other number, and the most rows: groups times steps."""
 
 MOST_DELETED = 1000
 """Sessions that one request deletes."""
@@ -85,10 +88,13 @@ class HistoryApi:
         found = await asyncio.to_thread(self._service.store.stays, self._own(request, _query(request)))
         return lambda: [body_of(StayBody, stay) for stay in found]
 
-    @route("GET", "/v1/usage", "history", query=("by", "since", "until", "step", "owner", "queue"))
+    @route("GET", "/v1/usage", "history", query=("by", "since", "until", "step", "owner", "queue", "limit"))
     @needs(Role.VIEWER)
     async def report_usage(self, request: Request) -> LongBody[UsageBody]:
-        """Return what was used and what was offered in a period, by groups and steps of time."""
+        """Return what was used and what was offered in a period, by groups and steps of time.
+
+        Of more than `limit` groups those that used most have rows, and the others one sum.
+        """
         now = time.time()
         query = self._own(request, _usage_query(request, now))
         found = await asyncio.to_thread(self._service.store.usage, query, now)
@@ -98,6 +104,8 @@ class HistoryApi:
             step=query.step,
             rows=[body_of(UsedBody, each) for each in found.used],
             offered=[body_of(OfferedBody, each) for each in found.offered],
+            rest=[body_of(UsedBody, each) for each in found.rest],
+            left_out=found.left_out,
         )
 
     @route("GET", "/v1/fair-share", "history")
@@ -208,6 +216,10 @@ def _usage_query(request: Request, now: float) -> UsageQuery:
     for name in by.split(","):
         if name not in DIMENSIONS:
             raise invalid("by", name, f"write some of {', '.join(DIMENSIONS)}, with commas")
+    most = max(1, MOST_ROWS // math.ceil((until - since) / step))
+    limit = count_of(request, "limit", min(USAGE_GROUPS, most))
+    if not 1 <= limit <= most:
+        raise invalid("limit", limit, f"1 to {most} groups are possible with these steps")
     return UsageQuery(
         since,
         until,
@@ -215,4 +227,5 @@ def _usage_query(request: Request, now: float) -> UsageQuery:
         by=tuple(by.split(",")),
         owner=request.query_params.get("owner"),
         queue=request.query_params.get("queue"),
+        limit=limit,
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import astuple, replace
 from typing import Any, NamedTuple
 
@@ -201,16 +201,24 @@ def read_usage(connection: Connection, query: UsageQuery, now: float) -> UsageRe
     ):
         for group, sums in _sums(connection, spans, query, now):
             found[group].update((name, amount) for name, amount in zip(names, sums, strict=True) if amount)
-    used = [
-        Used(group.owner, group.queue, group.application, at=query.since + group.bucket * query.step, **sums)
-        for group, sums in sorted(found.items(), key=_group)
-        if sums
-    ]
+    shown, left_out = _largest(found, query.limit)
+    used: list[Used] = []
+    rest: dict[int, Counter[str]] = defaultdict(Counter)
+    for group, amounts in sorted(found.items(), key=_group):
+        if amounts and group._replace(bucket=0) in shown:
+            used.append(Used(group.owner, group.queue, group.application, at=_at(query, group.bucket), **amounts))
+        elif amounts:
+            rest[group.bucket].update(amounts)
     offered = [
-        Offered(query.since + group.bucket * query.step, *sums)
+        Offered(_at(query, group.bucket), *sums)
         for group, sums in sorted(_sums(connection, _OFFERED, query, now), key=_group)
     ]
-    return UsageReport(tuple(used), tuple(offered))
+    others = (Used("", "", "", at=_at(query, bucket), **amounts) for bucket, amounts in sorted(rest.items()))
+    return UsageReport(tuple(used), tuple(offered), tuple(others), left_out)
+
+
+def _at(query: UsageQuery, bucket: int) -> float:
+    return query.since + bucket * query.step
 
 
 class _Group(NamedTuple):
@@ -218,6 +226,22 @@ class _Group(NamedTuple):
     owner: str
     queue: str
     application: str
+
+
+def _largest(found: Mapping[_Group, Mapping[str, float]], most: int) -> tuple[set[_Group], int]:
+    """Return the groups that used most in all steps, and how many others there are."""
+    totals: dict[_Group, Counter[str]] = defaultdict(Counter)
+    for group, amounts in found.items():
+        if amounts:
+            totals[group._replace(bucket=0)].update(amounts)
+    if len(totals) <= most:
+        return set(totals), 0
+    order = sorted(totals, key=lambda group: (*(-totals[group][name] for name in _BY_SIZE), group))
+    return set(order[:most]), len(totals) - most
+
+
+_BY_SIZE = ("card_s", "core_s", "memory_byte_s", "waited_s", "sessions")
+"""What makes a group larger than another: the first that differs."""
 
 
 def _group(row: tuple[_Group, Any]) -> _Group:

@@ -86,7 +86,8 @@ class OfferedBody(View, frozen=True, kw_only=True):
 class UsageBody(View, frozen=True, kw_only=True):
     """The usage of a time in steps of `step` seconds; what was offered and not used was idle.
 
-    Rows are ordered by time and group. A step without any has no row.
+    Rows are ordered by time and group. A step without any has no row. `left_out` groups, those that used least, have
+    none: `rest` is what they used together, by step.
     """
 
     since: float
@@ -94,6 +95,8 @@ class UsageBody(View, frozen=True, kw_only=True):
     step: float
     rows: list[UsedBody]
     offered: list[OfferedBody]
+    rest: list[UsedBody]
+    left_out: int
 
 
 class StartBody(View, frozen=True, kw_only=True):

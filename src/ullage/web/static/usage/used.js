@@ -48,14 +48,16 @@ export function makeUsed() {
   function draw({ body }) {
     fault.show(null);
     const { of, by } = asked;
-    const groups = groupsOf(body.rows, of, by);
+    const others = `${body.left_out} others`;
+    const rows = [...body.rows, ...body.rest.map((row) => ({ ...row, [by]: others }))];
+    const groups = groupsOf(rows, of, by);
     const total = groups.reduce((sum, group) => sum + group.total, 0);
     const offered = of === "waited_s" ? null : body.offered.reduce((sum, each) => sum + each[of], 0);
     none.hidden = total > 0;
     chart.element.hidden = total === 0;
     setText(lead, [total && `${amountOf(total)} used`, offered && `${amountOf(Math.max(0, offered - total))} idle of ${amountOf(offered)}`].filter(Boolean).join(", "));
     drawRows(table, columns, groups, (group) => group.name);
-    chart.show({ from: body.since, to: Math.max(body.until, ...body.rows.map((row) => row.at + body.step)), step: body.step, bars: barsOf(body, groups, of, by), text: `use by ${by}: ${groups.map((group) => `${orDash(group.name)} ${amountOf(group.total)}`).join(", ")}` });
+    chart.show({ from: body.since, to: Math.max(body.until, ...rows.map((row) => row.at + body.step)), step: body.step, bars: barsOf(rows, body.offered, groups), text: `use by ${by}: ${groups.map((group) => `${orDash(group.name)} ${amountOf(group.total)}`).join(", ")}` });
   }
 
   /** The largest groups, each with its colour; the others are one. */
@@ -71,7 +73,8 @@ export function makeUsed() {
     return ordered.map((group, place) => ({ ...group, part: group.total / sum, kind: place < MOST_GROUPS ? `tint-${place}` : "tint-none" }));
   }
 
-  function barsOf({ rows, offered }, groups, of, by) {
+  function barsOf(rows, offered, groups) {
+    const { of, by } = asked;
     const unit = UNITS[of][1];
     const kinds = new Map(groups.map((group, order) => [group.name, { ...group, order }]));
     const bars = new Map(offered.map((each) => [each.at, { at: each.at, parts: [], whole: of === "waited_s" ? null : each[of] / unit }]));
