@@ -115,6 +115,32 @@ def test_a_wrong_option_is_refused_by_name(ullage: Ullage, option: tuple[str, st
     assert text in ullage("submit", *option, "--", "true", code=2).stderr
 
 
+def test_sessions_are_held_and_let_go_and_get_another_priority(ullage: Ullage, http: httpx2.Client) -> None:
+    for name in ("a", "b"):
+        ullage("submit", *SMALL, "-n", name, "--begin", "never", "--", "true")
+    ullage("update", "a", "--priority", "7", "--at-once", "2", "--weight", "3")
+    assert "held until its begin is changed" in ullage("why", "a").stdout
+    row = http.get("/v1/sessions/a").json()
+    assert (row["priority"], row["max_instances"], row["weight"]) == (7, 2, 3)
+    ullage("update", "a", "b", "--begin", "now", "--at-once", "none")
+    row = http.get("/v1/sessions/a").json()
+    assert (row["begin_at"], row["max_instances"], row["priority"]) == (None, None, 7)
+    for name in ("a", "b"):
+        ullage("logs", "-f", name)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "nothing to change: give --priority, --weight, --at-once or --begin"),
+        (("--at-once", "few"), "--at-once: 'few' is not valid: write a number from 1, or none"),
+        (("--begin", "nevr"), "begin: 'nevr' is not valid: write 2026-12-01T08:00"),
+    ],
+)
+def test_an_update_that_changes_nothing_is_refused(ullage: Ullage, words: tuple[str, ...], message: str) -> None:
+    assert message in ullage("update", "a", *words, code=2).stderr
+
+
 def test_a_begin_in_the_past_is_said_to_be_over(ullage: Ullage) -> None:
     done = ullage("run", *SMALL, "--begin", "2020-01-01T08:00", "--", "echo", "now")
     assert done.stdout == "now\n"
@@ -194,7 +220,7 @@ def test_failed_tasks_of_an_array_run_again_with_their_indices(ullage: Ullage, t
     ullage("run", *SMALL, "-n", "part", "--array", "3-4", "--", "sh", "-c", script, code=1)
     (tmp_path / "mended").touch()
     done = ullage("requeue", "part:4")
-    assert done.stdout.startswith("part:4: 1 task will run again in command-")
+    assert done.stdout.startswith("part:4: 1 task will run again in part-")
     new = done.stdout.split()[-1]
     assert ullage("logs", "-f", f"{new}:4").stdout == "4 of 2\n"
     assert "nothing-to-requeue: session" in ullage("requeue", new, code=75).stderr

@@ -48,6 +48,7 @@ ARGUMENTS = {
     "submit": "-- true",
     "tasks": "s",
     "uncordon": "n",
+    "update": "s --begin now",
     "why": "s",
 }
 """The fewest arguments of each verb that asks a server, if it takes any."""

@@ -70,7 +70,10 @@ def test_what_has_no_effect_is_a_warning(capsys: pytest.CaptureFixture[str]) -> 
     job(write("late.sh", "#!/bin/sh\n#ULLAGE -q q\necho\n#ULLAGE -p 3\n", 0o755))
     assert "warning: late.sh: line 4: #ULLAGE has no effect after the first command" in capsys.readouterr().err
     job(write("slurm.sh", "#!/bin/sh\n#SBATCH --array=1-3\necho\n", 0o755))
-    assert "warning: slurm.sh: its #SBATCH lines have no effect; write #ULLAGE lines" in capsys.readouterr().err
+    assert (
+        "warning: slurm.sh: its #SBATCH lines have no effect; here they are\n  #ULLAGE --array 1-3\n"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(

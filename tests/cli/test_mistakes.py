@@ -42,8 +42,8 @@ def test_a_verb_that_is_like_none_is_answered_with_the_way_to_the_list(capsys):
 
 
 def test_an_unknown_option_is_refused_with_the_help_of_its_verb(capsys):
-    assert main(["run", "-x", "3", "--", "true"]) == 2
-    assert "run does not take -x; `ullage run --help` lists its arguments" in capsys.readouterr().err
+    assert main(["run", "-y", "3", "--", "true"]) == 2
+    assert "run does not take -y; `ullage run --help` lists its arguments" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -141,6 +141,7 @@ VERBS: dict[str, list[tuple[str, tuple[int, str]]]] = {
     "delete": [("delete work", (USER, OWN)), ("delete --closed --dry-run", (USER, ""))],
     "history": [("history", (VIEWER, ""))],
     "usage": [("usage", (VIEWER, "")), ("usage --fair-share", (VIEWER, ""))],
+    "update": [("update work --priority 1", (USER, OWN))],
     "requeue": [("requeue work", (USER, OWN))],
     "retry": [("retry work", (USER, OWN))],
     "apps": [

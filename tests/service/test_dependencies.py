@@ -11,6 +11,7 @@ from ullage.model.error import Conflict, InvalidRequest, NotFound
 from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
 from ullage.model.session import SessionSpec, SessionState
+from ullage.model.session_state import NEVER
 from ullage.service.engine_port import NodeReported
 
 
@@ -192,6 +193,24 @@ def test_a_session_begins_at_its_time_also_after_a_restart(tmp_path: Path) -> No
         assert lab.held("night") == 0
         lab.pass_time(1)
         assert lab.held("night") == 1
+
+
+def test_a_session_that_is_held_starts_no_further_task_and_one_that_is_let_go_does(tmp_path: Path) -> None:
+    with Machine(str(tmp_path / "db"), a_node()) as lab:
+        lab.session("runs", tasks=1)
+        lab.session("waits", tasks=1, begin_at=NEVER)
+        lab.pass_time(1)
+        assert (lab.held("runs"), lab.held("waits")) == (1, 0)
+        assert lab.why("waits").summary == "it is held until its begin is changed"
+        lab.service.sessions.update("runs", {"begin_at": NEVER}, lambda: None)
+        lab.pass_time(1)
+        assert lab.held("runs") == 1
+        lab.restart()
+        lab.service.sessions.update("waits", {"begin_at": lab.now + 10}, lambda: None)
+        lab.pass_time(9)
+        assert lab.held("waits") == 0
+        lab.pass_time(1)
+        assert lab.held("waits") == 1
 
 
 @pytest.mark.parametrize("at", [-1.0, float("nan"), float("inf")])

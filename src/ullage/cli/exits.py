@@ -56,6 +56,8 @@ _HINTS = {
     "session-open": "`ullage close` closes a session, `ullage cancel` also ends its running tasks",
     "unknown-gpu": "`ullage gpus` lists the cards",
     "session-closed": "`ullage sessions` lists all sessions",
+    "nothing-to-requeue": "`--cancelled` takes cancelled tasks too; what has succeeded is submitted again",
+    "already-exists": "`-J NAME` in place of `-n NAME` has the id begin with it, so that it can be given again",
     "not-assumed": "`ullage allocations` shows what is assumed",
     "not-allocated": "`ullage allocations` shows what is bound; `ullage commit` binds what is assumed",
 }

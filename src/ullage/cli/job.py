@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import shutil
 import time
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 from ullage.cli import program
 from ullage.cli.exits import caution
-from ullage.cli.job_file import OptionParser, with_job_file
+from ullage.cli.job_file import SCRIPT_FROM_INPUT, OptionParser, with_job_file
 from ullage.cli.standard_input import StandardInput, read_input
 from ullage.cli.times import parse_begin, show_time
 from ullage.cli.variables import choose_environment
@@ -40,6 +41,9 @@ _RESREQ = (
 
 _AMOUNTS = {"cpu": "cpus", "mem": "mem", "gpu": "gpus"}
 """Keys of a request, and the options that state them."""
+
+_UNIQUE_BYTES = 4
+"""Bytes after a name that make it unique, as the server adds to the name of an application."""
 
 _LEAST_MEMORY = 1 << 20
 """Bytes that nobody means: Slurm counts in MiB."""
@@ -110,6 +114,9 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-n", "--name", help="id of its session (default: chosen by the server)")
     parser.add_argument(
+        "-J", "--job-name", metavar="NAME", help="begin the id with NAME, so that many sessions can have it"
+    )
+    parser.add_argument(
         "-a",
         "--array",
         metavar="INDICES",
@@ -125,7 +132,10 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         "its start; may be repeated",
     )
     parser.add_argument(
-        "--begin", metavar="TIME", help="not before 2026-12-01T08:00, the next 08:00, or +2h (two hours from now)"
+        "--begin",
+        metavar="TIME",
+        help="not before 2026-12-01T08:00, the next 08:00, or +2h (two hours from now); never holds it until "
+        "`ullage update ID --begin now`",
     )
     parser.add_argument("--notify", metavar="URL", help="POST a notice (JSON) to a URL when its session has ended")
     parser.add_argument(
@@ -159,8 +169,13 @@ def job_of(arguments: argparse.Namespace) -> JobRequest:
     argv = arguments.argv[1:] if arguments.argv[:1] == ["--"] else arguments.argv
     word = next(iter(argv), "")
     if not word:
-        raise invalid("program", "", "write it last, as in `ullage run -- python train.py`")
+        raise invalid(
+            "program", "", "write it last, as in `ullage run -- python train.py`; - reads a script from stdin"
+        )
+    if arguments.argv[:1] != ["--"]:
+        _refuse_option(word)
     _refuse_assignment(word)
+    _refuse_command_line(word)
     array, at_once = (None, 1) if arguments.array is None else parse_request(arguments.array)
     amounts = _amounts(arguments)
     options: SessionOptions = {
@@ -177,12 +192,12 @@ def job_of(arguments: argparse.Namespace) -> JobRequest:
         "begin_at": None if arguments.begin is None else _begin_of(arguments.begin),
     }
     environment = choose_environment(os.environ, arguments.env, everything=arguments.export_all)
-    given = read_input(send=arguments.stdin)
+    given = _input_of(arguments)
     return JobRequest(
         argv,
         environment,
         given,
-        name=arguments.name,
+        name=_name_of(arguments),
         options=options,
         array=array,
         wait=arguments.wait,
@@ -190,6 +205,29 @@ def job_of(arguments: argparse.Namespace) -> JobRequest:
         amounts=amounts,
         tty=getattr(arguments, "pty", False),
     )
+
+
+def _input_of(arguments: argparse.Namespace) -> StandardInput | None:
+    """Return the standard input of the program: the script that came there, else what `--stdin` sends."""
+    if arguments.script is None:
+        return read_input(send=arguments.stdin)
+    if arguments.stdin:
+        raise invalid("--stdin", "", "the script is the standard input; leave it out, or name the file of the script")
+    return StandardInput(arguments.script, is_all=True)
+
+
+def _name_of(arguments: argparse.Namespace) -> str | None:
+    """Return the id of the session; None if the server chooses it."""
+    if arguments.job_name is None:
+        if arguments.name is not None and arguments.name.isdecimal():
+            last = int(arguments.name) - 1
+            caution(
+                [f"-n {arguments.name} names the session; --array 0-{last} runs the program {arguments.name} times"]
+            )
+        return cast("str | None", arguments.name)
+    if arguments.name is not None:
+        raise invalid("--job-name", arguments.job_name, f"-n {arguments.name} is the whole id; leave one out")
+    return f"{arguments.job_name}-{os.urandom(_UNIQUE_BYTES).hex()}"
 
 
 def _amounts(arguments: argparse.Namespace) -> str | None:
@@ -201,6 +239,10 @@ def _amounts(arguments: argparse.Namespace) -> str | None:
     """
     stated = {key: getattr(arguments, option) for key, option in _AMOUNTS.items()}
     given = {key: value for key, value in stated.items() if value is not None}
+    if ":" in (model := given.get("gpu", "")):
+        from ullage.cli.slurm_hints import cards  # noqa: PLC0415  # only mistakes need it
+
+        raise invalid("--gpus", model, f"write {cards(f'gpu:{model}')}")
     if arguments.resreq is not None:
         for key, value in given.items():
             fix = f"-r states the request too; leave one out, or write -r {arguments.resreq},{key}={value}"
@@ -226,10 +268,36 @@ def _signal_of(text: str) -> str:
 
 
 def _begin_of(text: str) -> float:
-    at, now = parse_begin(text, time.time()), time.time()
-    if at < now:
+    now = time.time()
+    if (at := parse_begin(text, now)) < now:
         caution([f"{show_time(at)} is over: it begins at once"])
     return at
+
+
+def _refuse_option(word: str) -> None:
+    """Refuse an option of Slurm with a space in its value, which argparse takes for the program.
+
+    Raises:
+        InvalidRequest: the word begins with a minus.
+
+    """
+    if not word.startswith("-") or word == SCRIPT_FROM_INPUT:
+        return
+    from ullage.cli.slurm_hints import hint, meant_by  # noqa: PLC0415  # only mistakes need it
+
+    meant = hint(meant_by("run", [word], word.__eq__))
+    raise invalid("program", word, f"{meant}the options are before it; a program of this name goes after --")
+
+
+def _refuse_command_line(word: str) -> None:
+    """Refuse a line of a shell instead of a program.
+
+    Raises:
+        InvalidRequest: the word has spaces, and no such program exists.
+
+    """
+    if any(map(str.isspace, word)) and shutil.which(word) is None:
+        raise invalid("program", word, f"a command line is for a shell: -- sh -c {shlex.quote(word)}")
 
 
 def _refuse_assignment(word: str) -> None:

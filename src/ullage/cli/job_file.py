@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from ullage.cli import slurm
 from ullage.cli.exits import caution
+from ullage.cli.standard_input import has_input, read_input
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.nearest import did_you_mean
 
@@ -22,11 +22,16 @@ _MOST_BYTES = 1 << 20
 """The most bytes of a script that are searched for options."""
 
 
+SCRIPT_FROM_INPUT = "-"
+"""The word for a script that is the standard input."""
+
+
 class JobFile(NamedTuple):
-    """A program, and options as words, each with the place that states it."""
+    """A program, and options as words, each with the place that states it. A `script` is its standard input."""
 
     argv: list[str]
     options: list[tuple[str, list[str]]]
+    script: bytes | None = None
 
 
 class OptionParser(argparse.ArgumentParser):
@@ -54,22 +59,30 @@ class OptionParser(argparse.ArgumentParser):
 def with_job_file(arguments: argparse.Namespace, parser: OptionParser) -> argparse.Namespace:
     """Return the arguments with those of the job file that they begin with, if any; those of the command line win.
 
-    Options that may be repeated add up. A program after `--` is no job file.
+    Options that may be repeated add up. A program after `--` is no job file. Without a program, or for `-`, the script
+    is the standard input; it is in `script` of what is returned.
 
     Raises:
         InvalidRequest: the file cannot be read, or an option in it is unknown or malformed; its line is named.
 
     """
-    word, *rest = arguments.argv or [""]
+    word, *rest = arguments.argv or [SCRIPT_FROM_INPUT if has_input() and not arguments.stdin else ""]
     if word in ("", "--"):
-        return arguments
-    found = _read_toml(Path(word), parser) if word.endswith(".toml") else _read_script(word)
+        return argparse.Namespace(**vars(arguments), script=None)
+    if word == SCRIPT_FROM_INPUT:
+        found: JobFile | None = _script_of_input()
+    else:
+        found = _read_toml(Path(word), parser) if word.endswith(".toml") else _read_script(word)
     if found is None:
-        return arguments
-    stated = argparse.Namespace()
+        return argparse.Namespace(**vars(arguments), script=None)
+    stated, wrong = argparse.Namespace(), []
     for where, words in found.options:
-        stated = _parse(parser, words, stated, where)
-    return argparse.Namespace(**_merged(vars(stated), vars(arguments), word), argv=[*found.argv, *rest])
+        stated, unread = _parse(parser, words, stated, where)
+        wrong += [] if unread is None else [unread]
+    if wrong:
+        raise InvalidRequest("\n  ".join(wrong), field="file")
+    merged = _merged(vars(stated), vars(arguments), word)
+    return argparse.Namespace(**merged, argv=[*found.argv, *rest], script=found.script)
 
 
 def _merged(file: dict[str, Any], line: dict[str, Any], name: str) -> dict[str, Any]:
@@ -88,20 +101,31 @@ def _merged(file: dict[str, Any], line: dict[str, Any], name: str) -> dict[str, 
     return merged
 
 
-def _parse(parser: OptionParser, words: list[str], into: argparse.Namespace, where: str) -> argparse.Namespace:
+def _parse(
+    parser: OptionParser, words: list[str], into: argparse.Namespace, where: str
+) -> tuple[argparse.Namespace, str | None]:
+    """Return the options with those of one line added, and what is wrong with the line if it has others.
+
+    Raises:
+        InvalidRequest: an option has no value, or a wrong one.
+
+    """
     try:
         found, unread = parser.parse_known_args(words, into)
     except InvalidRequest as error:
         raise InvalidRequest(f"{where}: {error.message}", field="file") from None
-    if unread:
-        word = next(iter(unread))
-        known = [f"--{name}" for name in parser.names]
-        hint = slurm.meant_by("run", words, unread.__contains__) or did_you_mean(word.partition("=")[0], known)
-        fix = (
-            f"{hint}`ullage run --help` lists the options" if word.startswith("-") else "only options are possible here"
-        )
-        raise InvalidRequest(f"{where}: {word} is not known: {fix}", field="file")
-    return found
+    return found, _mistake(parser, words, unread, where) if unread else None
+
+
+def _mistake(parser: OptionParser, words: list[str], unread: list[str], where: str) -> str:
+    """Return what is wrong with the words of a line that are no options, and what is meant."""
+    from ullage.cli.slurm_hints import hint, meant_by  # noqa: PLC0415  # only mistakes need it
+
+    word = next(iter(unread))
+    known = [f"--{name}" for name in parser.names]
+    meant = hint(meant_by("run", words, unread.__contains__)) or did_you_mean(word.partition("=")[0], known)
+    fix = f"{meant}`ullage run --help` lists the options" if word.startswith("-") else "only options are possible here"
+    return f"{where}: {word} is not known: {fix}"
 
 
 # --- scripts ---
@@ -118,11 +142,42 @@ def _read_script(word: str) -> JobFile | None:
         return None
     lines = text.decode(errors="replace").splitlines()
     options = list(_directives(word, lines))
-    if not options and ("/" in word or shutil.which(word) is not None):
+    if not options and "/" not in word and shutil.which(word) is not None:
         return None
-    if not options and any(line.startswith("#SBATCH") for line in lines):
-        caution([f"{word}: its #SBATCH lines have no effect; write {MARK} lines with the options of `ullage run`"])
+    _warn_of_slurm(word, lines, has_options=bool(options))
+    if not options and "/" in word:
+        return None
     return JobFile(_command_of(path, lines), options)
+
+
+def _script_of_input() -> JobFile:
+    """Return the script on the standard input, which its interpreter reads from there.
+
+    Raises:
+        InvalidRequest: it has no first line such as #!/bin/bash, or is too large.
+
+    """
+    given = read_input(send=True)
+    assert given is not None  # it is sent
+    given.require_all()
+    lines = given.data.decode(errors="replace").splitlines()
+    name, first = "the standard input", next(iter(lines), "")
+    if not first.startswith("#!"):
+        raise invalid(
+            "program", SCRIPT_FROM_INPUT, "a script on the standard input begins with a line such as #!/bin/sh"
+        )
+    options = list(_directives(name, lines))
+    _warn_of_slurm(name, lines, has_options=bool(options))
+    return JobFile([*first[2:].strip().split(maxsplit=1), "/dev/stdin"], options, given.data)
+
+
+def _warn_of_slurm(name: str, lines: list[str], *, has_options: bool) -> None:
+    """Warn of `#SBATCH` lines if there are no others, with what they are here, and of variables of Slurm."""
+    from ullage.cli.slurm_hints import translated, unset_variables  # noqa: PLC0415  # only scripts need it
+
+    if not has_options and (meant := translated(lines)):
+        caution([f"{name}: its #SBATCH lines have no effect; here they are\n  " + "\n  ".join(meant)])
+    caution([f"{name}: {text}" for text in unset_variables(lines)])
 
 
 def _directives(name: str, lines: list[str]) -> Iterator[tuple[str, list[str]]]:

@@ -164,11 +164,16 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
 
         """
         known = self.fields()
-        wanted = _spelt(name)
-        if wanted not in known:
-            meant = did_you_mean(wanted, (*others, *known))
-            raise invalid(option, name, f"{meant}fields of a {self.kind} are {', '.join(known)}")
-        return known[wanted]
+        if (wanted := _spelt(name)) in known:
+            return known[wanted]
+        from ullage.cli.slurm import field_of  # noqa: PLC0415  # needed only here
+
+        if (found := field_of(wanted.partition("%")[0], known)) in known:  # as JobID%20
+            return known[found]
+        meant = did_you_mean(wanted, (*others, *known))
+        if "%" in name:
+            meant = "write columns as FIELD,FIELD; "
+        raise invalid(option, name, f"{meant}fields of a {self.kind} are {', '.join(known)}")
 
     def fields(self) -> dict[str, Column]:
         """Return the columns by name: those of the tables, then the fields of the body."""
@@ -197,6 +202,8 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
             from ullage.client.own_name import own_name  # noqa: PLC0415  # it loads what a session is made of
 
             wanted["user"] = {own_name(reach(start=False))}
+        if "all" in wanted.get("state", ()):
+            del wanted["state"]
         if "state" in wanted:
             wanted["state"] = {self._state(state) for state in wanted["state"]}
         return wanted

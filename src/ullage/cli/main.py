@@ -151,20 +151,18 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **{**options, "exit_on_error": False})
+        self._words: list[str] = []
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         words = list(sys.argv[1:] if args is None else args)
         if _REVERSIBLE in self._option_string_actions:
             words = _with_signs(words)
+        self._words = words
         try:
             return super().parse_known_args(words, namespace)
         except argparse.ArgumentError as error:
-            from ullage.cli import slurm  # noqa: PLC0415  # only mistakes need it
-
             names = (error.argument_name or "").split("/")
-            verb = self.prog.rpartition(" ")[2]
-            meant = slurm.meant_by(verb, words, lambda word: any(name.startswith(_option_of(word)) for name in names))
-            self.error(f"{error}; {meant}".removesuffix("; "))
+            self._refuse(str(error), lambda option: any(name.startswith(option) for name in names))
 
     def error(self, message: str) -> NoReturn:
         """Refuse a command line as every wrong request is refused.
@@ -173,7 +171,11 @@ class Parser(argparse.ArgumentParser):
             InvalidRequest: always.
 
         """
-        raise InvalidRequest(f"{self.prog}: {message}; `{self.prog} --help` shows how", field="arguments")
+        self._refuse(message, lambda _: False)
+
+    def _refuse(self, message: str, wrong: Callable[[str], bool]) -> NoReturn:
+        meant = _slurm_hint(self, self._words, wrong)
+        raise InvalidRequest(f"{self.prog}: {message}; {meant}`{self.prog} --help` shows how", field="arguments")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
@@ -184,8 +186,24 @@ class Parser(argparse.ArgumentParser):
             (file or sys.stderr).write(message)
 
 
+def _slurm_hint(parser: argparse.ArgumentParser, words: Sequence[str], wrong: Callable[[str], bool]) -> str:
+    """Return what is meant by the options of Slurm that are `wrong`, or that the parser of a verb does not know."""
+    from ullage.cli.slurm_hints import hint, meant_by  # noqa: PLC0415  # only mistakes need it
+
+    known = parser._option_string_actions  # noqa: SLF001  # argparse has no public name for it
+    flags = [name for name, action in known.items() if action.nargs == 0]
+    found = meant_by(
+        parser.prog.rpartition(" ")[2],
+        words,
+        lambda word: (option := _option_of(word)) not in known or wrong(option),
+        flags,
+    )
+    return hint(found)
+
+
 def _option_of(word: str) -> str:
-    return word.partition("=")[0]
+    """Return the option of a word: `--gres` of `--gres=gpu:1`, `-c` of `-c4`."""
+    return word.partition("=")[0] if word.startswith("--") else word[:2]
 
 
 def _with_signs(words: list[str]) -> list[str]:
@@ -227,7 +245,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     word = next(iter(argv), None)
     verb = word if word in VERBS else ""
     if word is not None and not verb and word not in _OPTIONS:
-        _refuse_verb(word)
+        _refuse_verb(argv)
     return parse_with(build_parser(verb), argv, f"ullage {verb}")
 
 
@@ -245,25 +263,29 @@ def parse_with(parser: argparse.ArgumentParser, argv: Sequence[str], what: str) 
         sys.stdout.flush()
         raise Exit(end.code if isinstance(end.code, int) else FAILED) from None
     if unread:
-        from ullage.cli import slurm  # noqa: PLC0415  # only mistakes need it
-
         first = next(iter(unread))
-        meant = slurm.meant_by(next(iter(argv)), argv, unread.__contains__)
+        own = parser_of(parser, argv)
+        meant = _slurm_hint(own, argv[1:], lambda option: option in map(_option_of, unread))
         if not meant and first.startswith("--"):
-            meant = did_you_mean(first.partition("=")[0], options_of(parser, argv))
+            meant = did_you_mean(first.partition("=")[0], options_of(own))
         text = f"{what} does not take {' '.join(unread)}; {meant}`{what} --help` lists its arguments"
         raise InvalidRequest(text, field=first)
     return arguments
 
 
-def options_of(parser: argparse.ArgumentParser, argv: Sequence[str]) -> list[str]:
-    """Return the options of the verb and the action that a command line names."""
+def parser_of(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.ArgumentParser:
+    """Return the parser of the verb and the action that a command line names."""
     words = list(argv)
     while (actions := _actions(parser)) is not None:
         place = next((n for n, word in enumerate(words) if word in actions), None)
         if place is None:
             break
         parser, words = actions[words[place]], words[place + 1 :]
+    return parser
+
+
+def options_of(parser: argparse.ArgumentParser) -> list[str]:
+    """Return the long options of a parser."""
     return [option for option in parser._option_string_actions if option.startswith("--")]  # noqa: SLF001  # as above
 
 
@@ -273,15 +295,19 @@ def _actions(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPars
     return next((each.choices for each in nested), None)
 
 
-def _refuse_verb(word: str) -> NoReturn:
+def _refuse_verb(argv: Sequence[str]) -> NoReturn:
     """Refuse the first word of a command line, which is no verb.
 
     Raises:
         InvalidRequest: always.
 
     """
+    word = next(iter(argv))
     if not word.startswith("-"):
-        raise invalid("verb", word, f"{did_you_mean(word, VERBS)}`ullage --help` lists the verbs")
+        from ullage.cli.slurm_hints import verb_of  # noqa: PLC0415  # only mistakes need it
+
+        meant = verb_of(argv) or did_you_mean(word, VERBS)
+        raise invalid("verb", word, f"{meant}`ullage --help` lists the verbs")
     meant = did_you_mean(word, _OPTIONS) if word.startswith("--") else ""
     fix = f"{meant}write the verb first and its options after it, as in `ullage run -r cpu=1 -- true`"
     raise invalid("option", word, fix)

@@ -7,6 +7,7 @@ import time
 
 from ullage.model.duration import parse_duration
 from ullage.model.error import invalid
+from ullage.model.session_state import NEVER
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _AGO = frozenset("smhd")
@@ -75,7 +76,7 @@ def parse_past(text: str, now: float, field: str) -> float:
 
 
 def parse_begin(text: str, now: float) -> float:
-    """Return the time of `2026-12-01T08:00`, `08:00` (the next), or `+2h`, in seconds since the epoch.
+    """Return the time of `2026-12-01T08:00`, `08:00` (the next), `+2h` or `never`, in seconds since the epoch.
 
     A time without a zone is in local time. The forms of Slurm, such as `tomorrow` and `now+2hours`, are read too.
 
@@ -89,6 +90,8 @@ def parse_begin(text: str, now: float) -> float:
 
     if (at := time_of(text, now, past=False)) is not None:
         return at
+    if text == "never":
+        return NEVER
     if text.startswith("+"):
         return now + parse_duration(text[1:], "begin")
     try:
@@ -99,5 +102,5 @@ def parse_begin(text: str, now: float) -> float:
             return (clock if clock.timestamp() > now else clock + timedelta(days=1)).timestamp()
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError):
-        fix = "write 2026-12-01T08:00, the time of day as 08:00, tomorrow, or +2h for two hours from now"
+        fix = "write 2026-12-01T08:00, the time of day as 08:00, tomorrow, +2h for two hours from now, or never"
         raise invalid("begin", text, fix) from None

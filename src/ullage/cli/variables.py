@@ -34,7 +34,10 @@ def chosen_variables(own: Mapping[str, str], entries: Sequence[str]) -> dict[str
         if not name:
             raise invalid("--env", entry, "write NAME=VALUE, or NAME for the value it has here")
         if not given and name not in own:
-            raise invalid("--env", entry, "it is not set here; write NAME=VALUE")
+            fix = "it is not set here; write NAME=VALUE"
+            if not name.isidentifier():  # -e FILE of Slurm
+                fix = "-e passes a variable on, as NAME=VALUE; `ullage logs ID` shows what the program writes"
+            raise invalid("--env", entry, fix)
         check_environment("--env", {name: value})
         chosen[name] = value if given else own[name]
     return chosen

@@ -27,6 +27,7 @@ GROUPS = {
         "why": Verb("why", "why a session or a pod waits or runs", "ullage why command-7"),
         "plan": Verb("plan", "whether and where a request would fit, and why", "ullage plan -r gpu=2,vram=20g"),
         "cancel": Verb("cancel", "cancel sessions or tasks, running ones too", "ullage cancel command-7 function-3/12"),
+        "update": Verb("update", "change waiting or running sessions, or hold them", "ullage update a b --priority 5"),
         "requeue": Verb("cancel", "run running or failed tasks again", "ullage requeue command-7"),
         "close": Verb("sessions", "close sessions whose tasks have ended", "ullage close function-3"),
         "delete": Verb("delete", "delete closed sessions with their tasks and results", "ullage delete function-3"),

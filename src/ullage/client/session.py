@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
+from datetime import datetime
 from itertools import chain
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
@@ -20,6 +21,7 @@ from ullage.client.mapping import MapOptions
 from ullage.client.pickling import Prepare
 from ullage.client.results import as_they_end, in_order, outcome_of, result_of, with_progress
 from ullage.client.session_log import SessionLog
+from ullage.client.spec import seconds_of
 from ullage.client.transport import Patience
 from ullage.model.error import Conflict, UllageError, Unavailable
 from ullage.wire.explanation import Explanation
@@ -234,10 +236,18 @@ class Session:
         weight: int | msgspec.UnsetType = msgspec.UNSET,
         min_instances: int | msgspec.UnsetType = msgspec.UNSET,
         max_instances: int | msgspec.UnsetType | None = msgspec.UNSET,
+        begin_at: datetime | float | msgspec.UnsetType | None = msgspec.UNSET,
     ) -> SessionBody:
-        """Change the given fields; the others stay. What can never be satisfied is a warning."""
+        """Change the given fields; the others stay. What can never be satisfied is a warning.
+
+        Before `begin_at` no further task starts; None is at once.
+        """
         changes = UpdateSession(
-            priority=priority, weight=weight, min_instances=min_instances, max_instances=max_instances
+            priority=priority,
+            weight=weight,
+            min_instances=min_instances,
+            max_instances=max_instances,
+            begin_at=begin_at if begin_at is msgspec.UNSET else seconds_of(begin_at),
         )
         body = self._api.update_session(self.id, changes)
         for text in body.warnings:

@@ -83,7 +83,7 @@ def session_spec(name: str | None, options: SessionOptions) -> CreateSession:
         "setup": _setup(application, options),
         "after": _texts(options.get("after", ())),
         "notify_on": parse_choice(NotifyOn, options.get("notify_on", NotifyOn.END), "notify_on"),
-        "begin_at": _seconds(options.get("begin_at")),
+        "begin_at": seconds_of(options.get("begin_at")),
     }
     return CreateSession(**given | stated)
 
@@ -128,7 +128,7 @@ def _texts(after: str | Sequence[str]) -> list[str]:
     return [str(each) for each in parse_dependencies([after] if isinstance(after, str) else list(after))]
 
 
-def _seconds(at: datetime | float | None) -> float | None:
+def seconds_of(at: datetime | float | None) -> float | None:
     """Return a time in seconds since 1970; a `datetime` without a zone is in local time.
 
     Raises:

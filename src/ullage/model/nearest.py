@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from itertools import islice
 
 from ullage.model.error import NotFound
 
-_SIMILAR = 0.5
+_SIMILAR = 0.6
 """The least similarity of two words of which one is taken for a misspelling of the other; 1 is equal."""
 
 
@@ -15,7 +16,9 @@ def nearest(word: str, known: Iterable[str], cutoff: float = _SIMILAR) -> str | 
     """Return the known word that is most similar to `word`, from 0 to 1; None if none is similar."""
     from difflib import get_close_matches  # noqa: PLC0415 - only errors need it
 
-    return next(iter(get_close_matches(word, list(known), n=1, cutoff=cutoff)), None)
+    names = {each.lstrip("-"): each for each in known}  # what all options have says nothing
+    found = get_close_matches(word.lstrip("-"), names, n=1, cutoff=cutoff)
+    return names[found[0]] if found else None
 
 
 def did_you_mean(word: str, known: Iterable[str], cutoff: float = _SIMILAR) -> str:
@@ -29,6 +32,9 @@ def one_of(word: object, known: Iterable[str]) -> str:
     words = [*map(str, known)]
     return f"{did_you_mean(str(word), words)}choose one of {', '.join(words)}"
 
+
+_OF_ARRAY = re.compile(r"(.+)_\[?([0-9]+)\]?")
+"""A task of an array as Slurm names it."""
 
 _SAME_NAME = 0.65
 """The least similarity of the names of two objects of which one is taken for the other."""
@@ -63,6 +69,9 @@ class Missing(NotFound):
 
     def _text(self) -> str:
         text, names = f"{self.kind} {self._name} does not exist", self._names
+        array = _OF_ARRAY.fullmatch(str(self._name)) if self.kind == "session" else None
+        if array is not None and array[1] in names:
+            return f"{text}; task {array[2]} of the array {array[1]} is {array[1]}:{array[2]}"
         meant = nearest(str(self._name), names, _SAME_NAME)
         if meant is not None:
             return f"{text}; did you mean {meant}?"

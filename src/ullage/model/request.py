@@ -45,8 +45,6 @@ _OTHER_WORDS = {
     **dict.fromkeys(("card", "cards", "device", "devices"), "gpu"),
     **dict.fromkeys(("gpu_mem", "gpu_memory", "gpumem", "hbm"), "vram"),
 }
-_SIMILARITY = 0.6
-"""The least similarity of a key to a known one; short keys have letters in common by chance."""
 _FORM = "write a comma list such as cpu=2,mem=4g,gpu=1"
 
 
@@ -98,7 +96,7 @@ def _unique(pairs: list[tuple[str, str]]) -> dict[str, str]:
 def _suggestion(key: str) -> str:
     """Return the question for the key that is meant: a synonym, or a similar key."""
     other = _OTHER_WORDS.get(key)
-    return did_you_mean(key, _KEYS, _SIMILARITY) if other is None else f"did you mean {other}? "
+    return did_you_mean(key, _KEYS) if other is None else f"did you mean {other}? "
 
 
 @contextmanager

@@ -31,3 +31,7 @@ def activity(state: SessionState, *, pending: int, running: int) -> Activity:
     if running:
         return Activity.RUNNING
     return Activity.PENDING if pending else Activity.IDLE
+
+
+NEVER = 253_370_764_800.0
+"""The begin of a session that is held, in seconds since the epoch: the year 9999."""

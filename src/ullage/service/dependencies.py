@@ -19,6 +19,7 @@ from ullage.model.error import Conflict, invalid
 from ullage.model.nearest import Missing
 from ullage.model.rejection import Code
 from ullage.model.session import SessionInfo, SessionSpec
+from ullage.model.session_state import NEVER
 from ullage.model.task import TaskState
 from ullage.service.context import ServiceContext
 from ullage.service.state import SessionRecord, State
@@ -68,6 +69,10 @@ class Dependencies:
             self._waiting.setdefault(dependency.session, {})[record.id] = None
             if dependency.kind is DependencyKind.START:
                 self._to_start.add(dependency.session)
+        self.watch_begin(record)
+
+    def watch_begin(self, record: SessionRecord) -> None:
+        """Watch the time at which a session begins, if it has one. Watching one that has changed does no harm."""
         if record.session.spec.begin_at is not None:
             self._begins.add(record.session.spec.begin_at)
 
@@ -178,7 +183,9 @@ def with_dependencies(reasons: Reasons, session: SessionInfo, waits: str) -> Rea
     if reasons.code is Code.DEPENDENCY:
         return replace(reasons, summary=f"it waits for {waits}")
     if reasons.code is Code.BEGIN_TIME and session.spec.begin_at is not None:
-        return replace(reasons, summary=f"it begins at {_time_text(session.spec.begin_at)}")
+        begin = session.spec.begin_at
+        how = "it is held until its begin is changed" if begin >= NEVER else f"it begins at {_time_text(begin)}"
+        return replace(reasons, summary=how)
     return reasons
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -18,6 +19,8 @@ from ullage.service.store_port import EndedTask, Page
 from ullage.service.tasks import Tasks
 
 _PAGE = 1000
+_DRAWN = re.compile(r"-[0-9a-f]{8}$")
+"""The part of an id that was drawn."""
 
 
 class Requeue:
@@ -84,7 +87,8 @@ class Requeue:
         record = self._state.session(session_id)
         if record.open:
             raise invalid("session", session_id, "it is open; only the failed tasks of a closed one run again")
-        new = self._sessions.create(None, _spec_of(record, tasks), lambda: None)
+        new_id = self._sessions.new_id(_DRAWN.sub("", session_id))
+        new = self._sessions.create(new_id, _spec_of(record, tasks), lambda: None)
         for submission, group in groupby(tasks, lambda task: task.submission):
             inputs = [task.input for task in group]
             shared = self._store.shared(session_id, submission)

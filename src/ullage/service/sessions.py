@@ -77,7 +77,7 @@ class Sessions:
             text = f"session {session_id} exists already; choose another name, or delete that one once it is closed"
             raise AlreadyExists(text, field="id")
         awaits = self.dependencies.of_new(session_id, spec)
-        session_id = session_id or self._new_id(spec.application)
+        session_id = session_id or self.new_id(spec.application)
         self._state.session_number += 1
         session = SessionInfo(session_id, spec, self._clock(), self._state.session_number, awaits=awaits)
         record = self._state.sessions[session_id] = SessionRecord(session, foreseen=spec.batch_size)
@@ -121,8 +121,8 @@ class Sessions:
         return record
 
     @in_one_write
-    def update(self, session_id: str, changes: dict[str, int | None], done: Callback) -> SessionRecord:
-        """Change priority, weight, min or max instances of an open session.
+    def update(self, session_id: str, changes: dict[str, float | None], done: Callback) -> SessionRecord:
+        """Change priority, weight, min or max instances, or the begin of an open session.
 
         Raises:
             NotFound: no such session. Conflict: it is closed. InvalidRequest: a value is out of range.
@@ -132,6 +132,7 @@ class Sessions:
         record.session.require_open()
         spec = replace(record.session.spec, **changes)  # type: ignore[arg-type]  # `changes` has the right types
         record.session = replace(record.session, spec=spec)
+        self.dependencies.watch_begin(record)
         self._journal.write(PutSession(record.session), then=done)
         self._events.add("session.updated", session_id, message=", ".join(f"{k}={v}" for k, v in changes.items()))
         self._changed(True)
@@ -264,9 +265,10 @@ class Sessions:
         if children:
             raise invalid("queue", name, f"it has child queues; choose one of {', '.join(children)}")
 
-    def _new_id(self, application: str) -> str:
+    def new_id(self, begin: str) -> str:
+        """Return an id that no session has: `begin`, and a part that is drawn."""
         while True:
-            session_id = f"{application[:200]}-{secrets.token_hex(4)}"
+            session_id = f"{begin[:200]}-{secrets.token_hex(4)}"
             if session_id not in self._state.sessions:
                 return session_id
 

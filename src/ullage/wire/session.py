@@ -57,12 +57,16 @@ class CreateSession(Schema, frozen=True, kw_only=True):
 
 
 class UpdateSession(Schema, frozen=True, kw_only=True):
-    """Changes to an open session; an omitted field stays as it is."""
+    """Changes to an open session; an omitted field stays as it is.
+
+    Before `begin_at` it gets no new executor; running tasks go on.
+    """
 
     priority: int | msgspec.UnsetType = msgspec.UNSET
     weight: int | msgspec.UnsetType = msgspec.UNSET
     min_instances: int | msgspec.UnsetType = msgspec.UNSET
     max_instances: int | msgspec.UnsetType | None = msgspec.UNSET
+    begin_at: float | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class DeleteClosed(Schema, frozen=True, kw_only=True):
