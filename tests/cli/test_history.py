@@ -75,6 +75,8 @@ def test_closed_sessions_are_deleted_by_kind_after_a_dry_run(worked):
     [
         ("usage --by usr", "did you mean user"),
         ("history --since yesterdat", "--since"),
+        ("history --since 1d --until 2d", "--since: '1d' is not valid: the begin is not before the end (--until 2d)"),
+        ("usage --since tomorrow", "--since: 'tomorrow' is not valid: the begin is not before the end (now)"),
         ("history --state done", "states of a past session"),
         ("delete", "--closed"),
         ("delete --older-than 30d", "--older-than needs --closed"),

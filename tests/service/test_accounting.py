@@ -143,3 +143,18 @@ def test_the_capacity_is_known_for_the_time_that_the_server_ran() -> None:
         lab.pump()
         (offered,) = lab.store.usage(UsageQuery(0.0, lab.now, lab.now), lab.now).offered
         assert (offered.card_s, offered.core_s) == (800.0, 1600.0)
+
+
+def test_what_was_offered_until_a_restart_covers_what_was_used_until_then(tmp_path: Path) -> None:
+    with Machine(str(tmp_path / "state.db"), a_node(cpu=1)) as machine:
+        machine.service.accounting.heartbeat()
+        machine.session("s", tasks=1)
+        machine.pass_time(20)  # less than the time between two heartbeats
+        end(machine, "s")
+        machine.now += HOUR
+        machine.restart()
+        machine.service.accounting.heartbeat()
+        machine.pump()
+        (offered,) = machine.store.usage(UsageQuery(0.0, machine.now, machine.now), machine.now).offered
+        used = sum(past.core_s for past in history(machine))
+        assert (used, offered.core_s) == (20.0, 20.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from contextlib import closing
 from itertools import count
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.storage.flips import FILES, content, copied
-from tests.storage.stored import refusal
+from tests.storage.stored import SESSION, add_one, copied_in_use, fill, load_and_close, refusal
 from ullage.model.error import Unavailable
 from ullage.model.quota import Quota
 from ullage.model.session import SessionInfo, SessionSpec
@@ -191,3 +192,22 @@ def without_page(log: bytes, page: int, size: int) -> bytes:
         if int.from_bytes(log[at : at + 4]) == page:
             kept[at + 24 : at + frame] = bytes(size)
     return bytes(kept)
+
+
+def test_a_restored_copy_is_refused_with_the_log_of_a_later_state(path: Path) -> None:
+    fill(path, SESSION, add_one(1))
+    backup = path.with_name("backup.db")
+    with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(backup)) as target:
+        source.backup(target)
+    recover(backup, keep=True)
+    fill(path, *map(add_one, range(2, 300)))  # checkpointed at the end
+    store = open_store(str(path))
+    store.load()
+    store.write(add_one(300)).result()
+    later = copied_in_use(path)
+    store.close()
+    for suffix in ("", "-witness"):
+        shutil.copy(f"{backup}{suffix}", f"{later}{suffix}")
+    assert "its write-ahead log" in refusal(later).message
+    Path(f"{later}-wal").unlink()
+    assert len(load_and_close(later).sessions[0].tasks) == 1

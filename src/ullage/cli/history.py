@@ -147,8 +147,12 @@ def _add_period(parser: argparse.ArgumentParser, since: str) -> None:
 
 def _period(arguments: argparse.Namespace) -> HistoryOptions:
     now = time.time()
+    since = parse_past(arguments.since, now, "--since")
     until = None if arguments.until is None else parse_past(arguments.until, now, "--until")
-    return {"since": parse_past(arguments.since, now, "--since"), "until": until}
+    if since >= (now if until is None else until):
+        end = "now" if until is None else f"--until {arguments.until}"
+        raise invalid("--since", arguments.since, f"the begin is not before the end ({end}); write an earlier one")
+    return {"since": since, "until": until}
 
 
 def _history(arguments: argparse.Namespace) -> list[HistoryBody]:

@@ -207,7 +207,7 @@ def _usage_query(request: Request, now: float) -> UsageQuery:
     since = time_of(request, "since")
     since = max(0.0, until - USAGE_S) if since is None else since
     if since >= until:
-        raise invalid("since", since, f"a time before {until:g} is needed")
+        raise invalid("since", since, f"a time before until ({until:.0f}) is needed")
     step = time_of(request, "step")
     step = until - since if step is None else step
     if not step > 0 or math.ceil((until - since) / step) > MOST_STEPS:

@@ -1,7 +1,8 @@
 """Accounting: who held what, when, and which sessions there were. Each row is stored with the change that it records.
 
-A stay begins and ends in the same write as the executor, or the allocation, that it is about. After a crash the stays
-of executors end at the last moment at which the server is known to have run: the newest event, or the newest heartbeat.
+A stay begins and ends in the same write as the executor, or the allocation, that it is about. After a restart the stays
+of executors, and what the nodes offered, end at the last moment at which the server is known to have run: the newest
+event, or the newest heartbeat.
 """
 
 from __future__ import annotations
@@ -50,13 +51,16 @@ class Accounting:
         self._capacity: CapacitySpan | None = None
 
     def recover(self, snapshot: Snapshot) -> None:
-        """End what a crash left open, at the last known moment. Allocations outlive the server, and so do their stays.
+        """End what the last server left open, at its last known moment. Allocations outlive it, and so do their stays.
 
         It needs the recovered sessions and allocations.
         """
-        self._number, self._capacity_number = snapshot.last_stay, snapshot.last_capacity
+        self._number = snapshot.last_stay
         held = {allocation.id for allocation in snapshot.allocations}
         ended_at = snapshot.alive_at
+        if snapshot.capacity is not None:
+            self._capacity_number = snapshot.capacity.number
+            self._journal.write(PutCapacity(replace(snapshot.capacity, ended_at=ended_at)))
         for stay in snapshot.stays:
             if stay.session is None and stay.holder in held:
                 self._stays[stay.holder] = stay

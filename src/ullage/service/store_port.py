@@ -336,8 +336,8 @@ class Snapshot:
     """All stored records. `epoch` is the number of times that this store was opened.
 
     `last_event` is the number of the newest event ever stored, `alive_at` the last time at which the server is known to
-    have run. `history` are the sessions and `stays` the stays that have not ended in the history; `last_session`,
-    `last_stay` and `last_capacity` are the highest numbers there.
+    have run. `history` are the sessions and `stays` the stays that have not ended in the history; `last_session` and
+    `last_stay` are the highest numbers there, `capacity` is the newest span.
     """
 
     epoch: int
@@ -359,7 +359,7 @@ class Snapshot:
     stays: tuple[Stay, ...] = ()
     last_session: int = 0
     last_stay: int = 0
-    last_capacity: int = 0
+    capacity: CapacitySpan | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ def _check(path: Path) -> Testimony | None:
     if testimony is not None:
         testimony = _compare(path, testimony, log)
     with closing(open_to_read(path)) as connection:
-        commits = _check_content(path, connection, testimony)
+        commits = _check_content(path, connection, testimony, log)
     if log.torn_bytes:
         _LOG.warning("%s: %d bytes of an unfinished write were cut off after the last commit", path, log.torn_bytes)
     if testimony is not None:
@@ -153,7 +153,7 @@ def refuse_newer(path: Path) -> None:
             )
 
 
-def _check_content(path: Path, connection: sqlite3.Connection, testimony: Testimony | None) -> int:
+def _check_content(path: Path, connection: sqlite3.Connection, testimony: Testimony | None, log: WriteAheadLog) -> int:
     """Refuse unusable content. Return the number of commits that it counts."""
     commits, names = 0, {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if names and REVISION_TABLE not in names:
@@ -162,7 +162,7 @@ def _check_content(path: Path, connection: sqlite3.Connection, testimony: Testim
         if connection.execute(f"SELECT 1 FROM {REVISION_TABLE}").fetchone() is None:  # noqa: S608 - a constant
             raise storage_damaged(path, "its schema revision is missing")
         commits = counted_commits(connection)
-        _check_commits(path, commits, testimony)
+        _check_commits(path, commits, testimony, log)
     if testimony is None:
         (finding,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if finding != "ok":
@@ -170,8 +170,11 @@ def _check_content(path: Path, connection: sqlite3.Connection, testimony: Testim
     return commits
 
 
-def _check_commits(path: Path, commits: int, testimony: Testimony | None) -> None:
+def _check_commits(path: Path, commits: int, testimony: Testimony | None, log: WriteAheadLog) -> None:
     if testimony is None and commits:
         raise storage_damaged(path, f"its witness {witness_path(path).name} is missing")
     if testimony is not None and commits < testimony.commits:
         raise storage_damaged(path, f"it ends at commit {commits}, and commit {testimony.commits} was acknowledged")
+    if testimony is not None and commits > (proven := testimony.commits + len(log.commits)):
+        missing = f"commits {testimony.commits + 1} to {testimony.commits + commits - proven} are missing"
+        raise storage_damaged(path, f"its write-ahead log {log_path(path).name} is of another state: {missing}")

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, RowMapping, Select, Table, and_, delete, func
 
 from ullage.model.history import (
     DIMENSIONS,
+    CapacitySpan,
     Expiry,
     HistoryQuery,
     Offered,
@@ -51,10 +52,10 @@ def last_number(connection: Connection, table: Table) -> int:
     return found or 0
 
 
-def read_alive_at(connection: Connection) -> float:
-    """Return the last moment at which the capacity was known; 0 if it never was."""
-    found: float | None = connection.execute(select(func.max(_capacity.c.ended_at))).scalar()
-    return found or 0.0
+def read_capacity(connection: Connection) -> CapacitySpan | None:
+    """Return the newest span of the capacity; None if it was never known."""
+    row = connection.execute(select(_capacity).order_by(_capacity.c.number.desc()).limit(1)).mappings().one_or_none()
+    return None if row is None else CapacitySpan(**row)
 
 
 def read_open_history(connection: Connection) -> tuple[SessionHistory, ...]:

@@ -29,7 +29,7 @@ from ullage.service.store_port import (
     StoredTask,
 )
 from ullage.storage import tables
-from ullage.storage.past import last_number, read_alive_at, read_open_history, read_open_stays
+from ullage.storage.past import last_number, read_capacity, read_open_history, read_open_stays
 
 T = TypeVar("T")
 
@@ -48,6 +48,7 @@ def read_snapshot(connection: Connection) -> Snapshot:
     row = connection.execute(select(tables.store.c.epoch, tables.store.c.last_event)).one()
     events = tables.events.c
     newest = connection.execute(select(events.number, events.at).order_by(events.number.desc()).limit(1)).one_or_none()
+    capacity = read_capacity(connection)
     return Snapshot(
         epoch=row.epoch,
         applications=_values(connection, "applications", Application),
@@ -63,12 +64,12 @@ def read_snapshot(connection: Connection) -> Snapshot:
         notices=_values(connection, "notices", Notice),
         tokens=_values(connection, "access_tokens", AccessToken),
         last_event=max(row.last_event, newest.number if newest else 0),
-        alive_at=max(newest.at if newest else 0.0, read_alive_at(connection)),
+        alive_at=max(newest.at if newest else 0.0, capacity.ended_at if capacity else 0.0),
         history=read_open_history(connection),
         stays=read_open_stays(connection),
         last_session=last_number(connection, tables.history),
         last_stay=last_number(connection, tables.stays),
-        last_capacity=last_number(connection, tables.capacity),
+        capacity=capacity,
     )
 
 
