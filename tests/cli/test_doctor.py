@@ -15,6 +15,7 @@ from tests.fake_api import TOKEN, leave_files, queue
 from ullage.bootstrap import database_check
 from ullage.bootstrap.machine_checks import check_cards, check_cgroups, check_compiler, check_settings
 from ullage.cli.main import main
+from ullage.client.endpoint import own_place
 from ullage.inventory.nvml import CardsUnreadable
 from ullage.model.session import SessionInfo, SessionSpec
 from ullage.service.store_port import AddTasks, PutSession
@@ -150,11 +151,11 @@ def test_a_guarantee_that_cannot_be_met_is_warned_of(doctor, fake):
 
 def test_settings_that_stop_a_server_are_bad(home):
     (home / "ullage.toml").write_text("[server]\nprot = 1\n")
-    (finding,) = check_settings()
+    (finding,) = check_settings(own_place())
     assert finding.verdict == "bad"
     assert "did you mean port?" in finding.text
     (home / "ullage.toml").write_text("[queues.a]\nweight = 2\n")
-    assert [each.verdict for each in check_settings()] == ["ok"]
+    assert [each.verdict for each in check_settings(own_place())] == ["ok"]
 
 
 class NoCards:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import tomllib
@@ -12,6 +13,7 @@ import pytest
 from ullage.bootstrap.settings import read_settings
 from ullage.cli.main import main
 from ullage.cli.service import SETTINGS, UNIT, closed_to_others, unit_text
+from ullage.client import endpoint
 
 
 def test_the_unit_is_one_that_systemd_accepts(tmp_path: Path) -> None:
@@ -78,3 +80,59 @@ def test_a_directory_that_others_may_not_enter_is_named(tmp_path: Path) -> None:
     assert found is not None
     assert found == folder or found in folder.parents
     assert closed_to_others(Path("/bin/sh")) is None
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the home of a service that is installed and down, on a machine whose user has no home of a server."""
+    for name in ("ULLAGE_HOME", "ULLAGE_ENDPOINT", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "user"))
+    monkeypatch.setenv("ULLAGE_SYSTEM", str(tmp_path / "run"))
+    (tmp_path / "run").mkdir()
+    (tmp_path / "state").mkdir(mode=0o711)
+    (tmp_path / "ullage.toml").write_text('[node]\nname = "gpu-box"\ngpus = 0\n')
+    monkeypatch.setattr(endpoint, "SYSTEM_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(endpoint, "SYSTEM_SETTINGS", str(tmp_path / "ullage.toml"))
+    return tmp_path / "state"
+
+
+def _as_user(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: number)
+
+
+def test_root_looks_after_the_service(
+    service: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _as_user(monkeypatch, 0)
+    assert main(["settings", "-o", "name,value", "--no-header"]) == 0
+    assert "gpu-box" in capsys.readouterr().out
+    assert main(["doctor"]) == 1
+    said = capsys.readouterr().out
+    for text in (f"there is no {service / 'state.db'}", "ullage.toml is valid", "`sudo systemctl start ullage`"):
+        assert text in said
+    assert main(["recover"]) != 0
+    assert str(service / "state.db") in capsys.readouterr().err
+    assert main(["up", "--show-settings"]) == 0
+    assert "gpu-box" not in capsys.readouterr().out
+
+
+def test_others_look_after_nothing_where_there_is_a_service(
+    service: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _as_user(monkeypatch, 1234)
+    assert main(["doctor", "-o", "json"]) == 1
+    checked = {each["check"] for each in json.loads(capsys.readouterr().out)}
+    assert checked == {"python", "packages", "variables", "server"}
+    assert main(["recover"]) != 0
+    assert "only root" in capsys.readouterr().err
+    assert main(["down"]) == 0
+    assert "`sudo systemctl stop ullage`" in capsys.readouterr().out
+
+
+def test_a_home_of_ones_own_comes_before_the_service(service: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _as_user(monkeypatch, 0)
+    own = endpoint.home()
+    own.mkdir(parents=True)
+    assert endpoint.looked_after() == endpoint.ServerPlace(own, None)
+    assert service.exists()

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from ullage.bootstrap.settings import SETTINGS_FILE, read_settings
-from ullage.client.endpoint import home
+from ullage.bootstrap.settings import read_settings
+from ullage.client.endpoint import ServerPlace
 from ullage.model.error import Unavailable
 from ullage.storage.check import check_file, refuse_newer
 from ullage.storage.foreign_changes import integrity_error, open_to_read
@@ -25,24 +25,23 @@ _COPIES = 2
 """A migration and a recovery write a second database beside the first one."""
 
 
-def database_path() -> Path | None:
-    """Return the database that the settings of the home name; None if they keep the state in memory.
+def database_path(place: ServerPlace) -> Path | None:
+    """Return the database that the settings of a server name; None if they keep the state in memory.
 
     Raises:
         InvalidRequest: the settings are not valid.
 
     """
-    file = home() / SETTINGS_FILE
-    settings = read_settings(file if file.exists() else None, os.environ)
-    return path_of(settings.server.storage or str(home() / "state.db"))
+    settings = read_settings(place.settings, os.environ)
+    return path_of(settings.server.storage or str(place.home / "state.db"))
 
 
-def check_database() -> Iterator[Finding]:
+def check_database(place: ServerPlace) -> Iterator[Finding]:
     """Check that the database can be used by this version and is intact, and that there is room for a copy of it.
 
     While a server has it open, SQLite checks it; else the file is also compared with its witness.
     """
-    path = database_path()
+    path = database_path(place)
     if path is None:
         yield Finding("database", OK, "the settings keep the state in memory alone")
         return

@@ -26,14 +26,26 @@ def reachable_host(address: str, names: Sequence[str]) -> str:
     return url_host(address)
 
 
+def check_address(host: str, field: str = "host") -> None:
+    """Refuse an empty address, which would listen on all addresses of the machine.
+
+    Raises:
+        InvalidRequest: it is empty.
+
+    """
+    if not host.strip():
+        raise invalid(field, host, "write an address of this machine, such as 127.0.0.1, or 0.0.0.0 for all of them")
+
+
 def listen(host: str, port: int, fix: str) -> socket.socket:
     """Return a listening socket, so that an announced address accepts connections.
 
     Raises:
-        InvalidRequest: the host is unknown, or is another machine.
+        InvalidRequest: the host is empty or unknown, or is another machine.
         Unavailable: the address cannot be used (`port-in-use`); `fix` says what to change.
 
     """
+    check_address(host)
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

@@ -7,32 +7,32 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from ullage.bootstrap.settings import SETTINGS_FILE, read_settings
-from ullage.client.endpoint import home
+from ullage.bootstrap.settings import read_settings
+from ullage.bootstrap.settings_check import check_here
+from ullage.client.endpoint import SETTINGS_FILE, ServerPlace
 from ullage.engines.local.cgroup import survey
 from ullage.inventory.nvml import CardReader, CardsUnreadable, NvmlCards
 from ullage.model.counted import counted
-from ullage.model.error import InvalidRequest
+from ullage.model.error import UllageError
 from ullage.wire.finding import BAD, OK, WARN, Finding
 
 _DEVICES = Path("/dev/nvidiactl")
 """The device of a loaded driver of NVIDIA."""
 
 
-def check_settings() -> Iterator[Finding]:
-    """Check that the settings file of the home can be read, and what it says."""
-    path = home() / SETTINGS_FILE
-    file = path if path.exists() else None
+def check_settings(place: ServerPlace) -> Iterator[Finding]:
+    """Check the settings file of a server as its start does."""
     try:
-        settings = read_settings(file, os.environ)
-        settings.service()
-        settings.share_tree()
-    except InvalidRequest as error:
+        warnings = check_here(read_settings(place.settings, os.environ), os.environ)
+    except UllageError as error:
         fix = "correct it: the server does not start with it; one that runs keeps the settings it has"
         yield Finding("settings", BAD, error.message, fix)
     else:
-        text = f"{path} is valid" if file else f"there is no {path}; variables and defaults are valid"
+        none = f"there is no {place.home / SETTINGS_FILE}; variables and defaults are valid"
+        text = none if place.settings is None else f"{place.settings} is valid"
         yield Finding("settings", OK, f"{text}; `ullage settings` shows all")
+        for warning in warnings:
+            yield Finding("settings", WARN, warning)
 
 
 def check_cards(reader: CardReader | None = None, *, driver: bool | None = None) -> Iterator[Finding]:

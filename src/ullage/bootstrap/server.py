@@ -26,13 +26,13 @@ from ullage.bootstrap.end import End
 from ullage.bootstrap.http.bounds import local_bounds
 from ullage.bootstrap.http.server import BoundedServer
 from ullage.bootstrap.listener import listen, reachable_host
-from ullage.bootstrap.settings import PREFERRED_PORT, SETTINGS_FILE, Settings, read_settings
-from ullage.bootstrap.settings_check import unsatisfiable
+from ullage.bootstrap.settings import PREFERRED_PORT, Settings, check_port, read_settings
+from ullage.bootstrap.settings_check import check_start, unsatisfiable
 from ullage.bootstrap.strategies import load_strategies
 from ullage.bootstrap.token import own_token
 from ullage.bootstrap.warm import change_over
 from ullage.bootstrap.webhooks import Webhooks
-from ullage.client.endpoint import LOG_FILE, make_home
+from ullage.client.endpoint import LOG_FILE, SETTINGS_FILE, make_home
 from ullage.core.kernel.compiling import tiers
 from ullage.engines.open import EngineContext, open_engine
 from ullage.inventory.machine import Machine, discover
@@ -61,7 +61,6 @@ RETENTION_S = 60.0
 DRAIN_S = 2
 """Seconds in which requests in progress at the end are still answered."""
 
-_MOST_PORT = 65535
 _COUNT = re.compile(r"-?[0-9]{1,18}")
 
 CYCLE_GAP_S = 0.02
@@ -84,7 +83,7 @@ def serve(home: Path, config: Path | None, host: str | None, port: int | None, g
     usual = home / SETTINGS_FILE
     file = usual if config is None and usual.exists() else config
     settings = _override(read_settings(file, os.environ), host, port, gpus)
-    settings.service()  # reports errors before any file is created
+    check_start(settings)  # reports errors before any file is created
     make_home(home)
     log.bound_size(home / LOG_FILE)
     tiers.start_plain()
@@ -339,8 +338,7 @@ def _override(settings: Settings, host: str | None, port: int | None, gpus: str 
         host=settings.server.host if host is None else host,
         port=settings.server.port if port is None else port,
     )
-    if server.port is not None and not 0 <= server.port <= _MOST_PORT:
-        raise invalid("port", server.port, f"write a number from 0 (any free port) to {_MOST_PORT}")
+    check_port(server.port, "port")
     node = settings.node
     if gpus is not None:
         node = msgspec.structs.replace(node, gpus=_cards(gpus))

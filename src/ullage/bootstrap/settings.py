@@ -14,6 +14,7 @@ import msgspec
 
 from ullage.bootstrap.history_settings import FairShareSection, HistorySection
 from ullage.bootstrap.kube_settings import KubeSection
+from ullage.bootstrap.listener import check_address
 from ullage.bootstrap.request_settings import RequestsSection
 from ullage.bootstrap.settings_sources import from_environment, merged, plain_types
 from ullage.bootstrap.tls import TlsFiles
@@ -22,6 +23,7 @@ from ullage.core.placing.policy import Order, Policy
 from ullage.core.placing.rules import Rules
 from ullage.core.topology.rules import WidthRule, ZoneRules
 from ullage.engines.local.sharing import HamiCore, Mps, Sharing, Unenforced
+from ullage.engines.open import find_engine
 from ullage.inventory.facts import CardFacts
 from ullage.inventory.machine import MachineSettings
 from ullage.model.choice import parse_choice
@@ -42,17 +44,17 @@ from ullage.model.session import check_memory
 from ullage.model.topology import ZonePolicy
 from ullage.service.service import ServiceSettings
 from ullage.service.stop_rules import StopRules
+from ullage.storage.open import path_of
 from ullage.wire.nan import refuse_nan
 from ullage.wire.topology.provider import read_provider
 from ullage.wire.unknown_field import with_known_fields
-
-SETTINGS_FILE = "ullage.toml"
-"""The settings in the home of a server, unless another file is named."""
 
 PREFERRED_PORT = 7480
 """The default port if it is free; else any free one."""
 
 _MOST_WEIGHT = 1000
+_MOST_PORT = 65535
+_HOST = re.compile(r"[^\s/?#@]+")
 
 
 class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -78,6 +80,25 @@ class ServerSection(_Section, frozen=True, kw_only=True):
     key: str | None = None
     names: list[str] = []
 
+    notify_hosts: list[str] = msgspec.field(default_factory=lambda: ["*"])
+
+    def check(self) -> None:
+        """Refuse an address, a store, an engine or hosts that a start would refuse, or that nobody could use.
+
+        Raises:
+            InvalidRequest: a value is wrong.
+
+        """
+        check_address(self.host, "server.host")
+        check_port(self.port, "server.port")
+        if self.storage is not None:
+            path_of(self.storage, "server.storage")
+        find_engine(self.engine, "server.engine")
+        for field, hosts in (("server.names", self.names), ("server.notify_hosts", self.notify_hosts)):
+            if wrong := [host for host in hosts if not _HOST.fullmatch(host)]:
+                raise invalid(field, wrong[0], "write host names or addresses alone, such as gpu-box.example.org")
+        self.tls()
+
     def tls(self) -> TlsFiles | None:
         """Return the certificate; None without one.
 
@@ -90,8 +111,6 @@ class ServerSection(_Section, frozen=True, kw_only=True):
         if self.cert is None or self.key is None:
             raise invalid("server.cert", self.cert, "write both server.cert and server.key, or neither")
         return TlsFiles(Path(self.cert), Path(self.key))
-
-    notify_hosts: list[str] = msgspec.field(default_factory=lambda: ["*"])
 
 
 class CardSection(_Section, frozen=True, kw_only=True):
@@ -397,6 +416,17 @@ class Settings(_Section, frozen=True, kw_only=True):
             weight=section.weight,
             relative=section.score == "relative",
         )
+
+
+def check_port(port: int | None, field: str) -> None:
+    """Refuse a number that is no port.
+
+    Raises:
+        InvalidRequest: it is out of range.
+
+    """
+    if port is not None and not 0 <= port <= _MOST_PORT:
+        raise invalid(field, port, f"write a number from 0 (any free port) to {_MOST_PORT}")
 
 
 def read_settings(path: Path | None, environment: Mapping[str, str] = MappingProxyType({})) -> Settings:

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import msgspec
 
-from ullage.bootstrap.settings import SETTINGS_FILE, Settings, read_settings, read_tables
+from ullage.bootstrap.settings import Settings, read_settings, read_tables
+from ullage.bootstrap.settings_check import check_here
 from ullage.bootstrap.settings_sources import SettingLeaf, from_environment, leaves
 from ullage.wire.setting import SettingBody
 
 
 def list_settings(
-    home: Path, config: Path | None, environment: Mapping[str, str], options: Mapping[str, object]
+    path: Path | None, environment: Mapping[str, str], options: Mapping[str, object]
 ) -> list[SettingBody]:
-    """Return the settings of a server that starts now: in its home, with this file or that of the home.
+    """Return the settings of a server that starts now with this file.
 
     `options` are those of the command line, by the path of the setting: `server.port`.
 
@@ -23,9 +24,7 @@ def list_settings(
         InvalidRequest: the file or a variable is wrong.
 
     """
-    usual = home / SETTINGS_FILE
-    path = usual if config is None and usual.exists() else config
-    read_settings(path, environment)  # refuses what is wrong
+    check_here(read_settings(path, environment), environment)  # refuses what is wrong
     file, variables = read_tables(path), from_environment(Settings, environment)
 
     def body(leaf: SettingLeaf) -> SettingBody:

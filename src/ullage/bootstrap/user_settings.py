@@ -54,6 +54,8 @@ class UsersSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise invalid(
                 "users.socket", None, "write the directory where work that runs as its owner reaches the server"
             )
+        if self.socket is not None and not self.socket.startswith("/"):
+            raise invalid("users.socket", self.socket, "write the absolute path of a directory, such as /run/ullage")
         return AccessRules(
             users=_roles("users.roles", self.roles),
             groups=_roles("users.groups", self.groups),

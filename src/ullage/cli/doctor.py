@@ -13,7 +13,7 @@ from ullage.cli import home_checks
 from ullage.cli.exits import NO
 from ullage.cli.output import DATA, add_output, print_data
 from ullage.cli.why import add_cluster
-from ullage.client.endpoint import configured
+from ullage.client.endpoint import configured, looked_after
 from ullage.client.local import INSTALL, missing_packages
 from ullage.model.counted import counted
 from ullage.model.error import UllageError
@@ -56,24 +56,24 @@ def _summary(found: Sequence[Finding]) -> str:
 
 def _findings(arguments: argparse.Namespace) -> Iterator[Finding]:
     """Yield what each check finds; a check that fails is a finding too."""
-    remote = bool(os.environ.get("ULLAGE_ENDPOINT"))
+    place = None if os.environ.get("ULLAGE_ENDPOINT") else looked_after()
     checks: list[tuple[str, Callable[[], Iterator[Finding]]]] = [
-        ("python", lambda: _python(remote=remote)),
+        ("python", lambda: _python(remote=place is None)),
         ("variables", _variables),
     ]
-    if not remote:
+    if place is not None:
         checks += [
-            ("home", home_checks.check_home),
-            ("token", home_checks.check_token),
-            ("disk", home_checks.check_disk),
+            ("home", lambda: home_checks.check_home(place.home)),
+            ("token", lambda: home_checks.check_token(place.home)),
+            ("disk", lambda: home_checks.check_disk(place.home)),
         ]
     checks.append(("server", home_checks.check_server))
-    if not remote and not missing_packages():
+    if place is not None and not missing_packages():
         from ullage.bootstrap import database_check, machine_checks  # noqa: PLC0415  # packages of the server
 
         checks += [
-            ("settings", machine_checks.check_settings),
-            ("database", database_check.check_database),
+            ("settings", lambda: machine_checks.check_settings(place)),
+            ("database", lambda: database_check.check_database(place)),
             ("cards", machine_checks.check_cards),
             ("cgroups", machine_checks.check_cgroups),
             ("compiler", machine_checks.check_compiler),

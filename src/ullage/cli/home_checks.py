@@ -13,7 +13,7 @@ from pathlib import Path
 from ullage import __version__
 from ullage.cli.size import show_size
 from ullage.client.api import Api
-from ullage.client.endpoint import LOG_FILE, SERVER_FILE, ServerEndpoint, configured, home, nearby
+from ullage.client.endpoint import LOG_FILE, SERVER_FILE, ServerEndpoint, configured, home, nearby, silent_service
 from ullage.client.local import require_answer
 from ullage.client.transport import Transport
 from ullage.model.error import InvalidRequest, UllageError
@@ -31,9 +31,8 @@ _MAY_PASS = stat.S_IXGRP | stat.S_IXOTH
 """What a server adds whose work runs as its owners: they must reach their own directories in the home."""
 
 
-def check_home() -> Iterator[Finding]:
+def check_home(directory: Path) -> Iterator[Finding]:
     """Check that this user can use the home, and nobody else."""
-    directory = home()
     if not directory.exists():
         above = _first_that_exists(directory)
         if above.is_dir() and os.access(above, os.W_OK | os.X_OK):
@@ -66,9 +65,9 @@ def check_home() -> Iterator[Finding]:
 _ANOTHER_HOME = "name another directory with ULLAGE_HOME"
 
 
-def check_token() -> Iterator[Finding]:
+def check_token(directory: Path) -> Iterator[Finding]:
     """Check that the file of the token can be read by this user alone, and holds a token."""
-    path = home() / "token"
+    path = directory / "token"
     try:
         mode = path.stat().st_mode
         token = path.read_text(encoding="ascii", errors="replace").strip()
@@ -89,11 +88,11 @@ def check_token() -> Iterator[Finding]:
         yield Finding("token", OK, f"{path} can be read by this user alone")
 
 
-def check_disk() -> Iterator[Finding]:
+def check_disk(directory: Path) -> Iterator[Finding]:
     """Check the free space where the state of the server is kept."""
-    place = _first_that_exists(home())
+    place = _first_that_exists(directory)
     free = shutil.disk_usage(place).free
-    text = f"{show_size(free)} free for {home()}"
+    text = f"{show_size(free)} free for {directory}"
     fix = "free disk space; ended sessions and their logs go with `ullage delete SESSION`"
     if free < _TOO_LITTLE_BYTES:
         yield Finding("disk", BAD, text, fix)
@@ -105,7 +104,10 @@ def check_server() -> Iterator[Finding]:
     """Check that the named server, or the local one, answers, accepts this client, and is of this version."""
     there = configured() or nearby()
     if there is None:
-        if (home() / SERVER_FILE).exists():
+        if (service := silent_service()) is not None:
+            text, fix = f"the service of this machine does not answer in {service}", "`sudo systemctl start ullage`"
+            yield Finding("server", BAD, text, fix)
+        elif (home() / SERVER_FILE).exists():
             text = (
                 f"no server runs, but an ended one left {home() / SERVER_FILE}: it was killed, or the machine restarted"
             )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import suppress
 
-from ullage.client.endpoint import ServerEndpoint, configured, nearby
+import msgspec
+
+from ullage.client.endpoint import ServerEndpoint, configured, looked_after, nearby
 from ullage.client.local import require_answer
 from ullage.model.error import InvalidRequest, Unavailable
 
@@ -22,7 +25,8 @@ def link_of(there: ServerEndpoint) -> str:
     """
     if there.token is None:
         text = (
-            "the link needs a token: set ULLAGE_ENDPOINT and ULLAGE_TOKEN to the address of the server and your token"
+            "the link needs a token of yours: an administrator creates it with `ullage token create --user NAME`, and "
+            f"`ULLAGE_ENDPOINT={there.url} ULLAGE_TOKEN=TOKEN ullage page` prints the link"
         )
         raise InvalidRequest(text, code="unauthorized", field="token")
     return f"{there.url.rstrip('/')}/enter#{there.token}"
@@ -33,5 +37,15 @@ def _page(_arguments: argparse.Namespace) -> int:
     if there is None:
         raise Unavailable("no server is running")
     require_answer(there)
-    print(link_of(there))
+    print(link_of(there if there.token is not None else _with_token_of_service(there)))
     return 0
+
+
+def _with_token_of_service(there: ServerEndpoint) -> ServerEndpoint:
+    """Return the system service with the token in its home, which root can read."""
+    place = looked_after()
+    if there.pid is None or place is None:
+        return there
+    with suppress(OSError):
+        return msgspec.structs.replace(there, token=(place.home / "token").read_text().strip())
+    return there

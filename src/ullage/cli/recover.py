@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ullage.cli.exits import NO
-from ullage.model.error import invalid
+from ullage.client.endpoint import looked_after
+from ullage.model.error import Forbidden, invalid
 
 if TYPE_CHECKING:
     from ullage.bootstrap.recover import Recovery
@@ -40,14 +41,20 @@ def _path(arguments: argparse.Namespace) -> Path:
 
     Raises:
         InvalidRequest: the settings keep the state in memory.
+        Forbidden: the database is that of the system service, and this process is not root (`not-root`).
 
     """
     from ullage.bootstrap.database_check import database_path  # noqa: PLC0415  # as above
 
-    path = arguments.file.resolve() if arguments.file is not None else database_path()
+    if arguments.file is not None:
+        return Path(arguments.file.resolve())
+    place = looked_after()
+    if place is None:
+        raise Forbidden("only root may recover the database of the service of this machine", code="not-root")
+    path = database_path(place)
     if path is None:
         raise invalid("storage", "memory://", "name the file of a database")
-    return Path(path)
+    return path
 
 
 def _lines(found: Recovery) -> Iterator[str]:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from ullage.cli.exits import Exit, caution, complain
 from ullage.cli.loading import loading
 from ullage.client.api import Api
-from ullage.client.endpoint import LOG_FILE, ServerEndpoint, configured, home, local, make_home
+from ullage.client.endpoint import LOG_FILE, ServerEndpoint, configured, home, local, make_home, silent_service
 from ullage.client.local import INSTALL, answers, missing_packages, require_answer
 from ullage.client.silence import UNANSWERED_S
 from ullage.client.spec import working_directory
@@ -271,7 +271,9 @@ def _options(arguments: argparse.Namespace) -> dict[str, str]:
 def _down(_arguments: argparse.Namespace) -> int:
     there = configured() or local()
     if there is None or not _may_end(there):
-        print("no server is running")
+        service = silent_service()
+        text = "" if service is None else " of your own; `sudo systemctl stop ullage` ends the service of this machine"
+        print(f"no server is running{text}")
         return 0
     watched = _watch(there.pid)
     Api(Transport(lambda: there)).shut_down()

@@ -9,12 +9,11 @@ import sys
 from pathlib import Path
 
 from ullage.cli.exits import NO, caution
-from ullage.client.endpoint import SYSTEM, UNIT, nearby
+from ullage.client.endpoint import SYSTEM, SYSTEM_HOME, SYSTEM_SETTINGS, UNIT, nearby
 from ullage.client.local import answers
 from ullage.model.error import Forbidden, Unavailable
 
-SETTINGS = "etc/ullage/ullage.toml"
-_STATE = "/var/lib/ullage"
+SETTINGS = SYSTEM_SETTINGS.removeprefix("/")
 _SYSTEMD = Path("/run/systemd/system")
 """Exists where systemd runs: sd_booted(3)."""
 
@@ -87,7 +86,7 @@ def configure_service(parser: argparse.ArgumentParser) -> None:
         "install",
         help="install the service, and start it",
         description=f"Write /{UNIT} and, if there is none, /{SETTINGS}; then start the service. "
-        f"Its state is in {_STATE}, its socket in {SYSTEM}.",
+        f"Its state is in {SYSTEM_HOME}, its socket in {SYSTEM}.",
         epilog="example: ullage service install --print",
     )
     install.add_argument("--print", action="store_true", help="print the unit, and change nothing")
@@ -107,7 +106,7 @@ def configure_service(parser: argparse.ArgumentParser) -> None:
 
 def unit_text(python: str) -> str:
     """Return the unit that runs the server by this interpreter."""
-    return _UNIT_TEXT.format(python=python, settings=SETTINGS, state=_STATE)
+    return _UNIT_TEXT.format(python=python, settings=SETTINGS, state=SYSTEM_HOME)
 
 
 def _install(arguments: argparse.Namespace) -> int:
@@ -131,7 +130,7 @@ def _install(arguments: argparse.Namespace) -> int:
         return 0
     if not _SYSTEMD.exists():
         print(
-            f"systemd does not run here: start `ULLAGE_HOME={_STATE} {sys.executable} -m ullage.cli.main up "
+            f"systemd does not run here: start `ULLAGE_HOME={SYSTEM_HOME} {sys.executable} -m ullage.cli.main up "
             f"--foreground --config {settings}` by another way"
         )
         return 0
@@ -153,7 +152,7 @@ def _uninstall(arguments: argparse.Namespace) -> int:
     unit.unlink()
     if runs:
         _systemctl("daemon-reload")
-    print(f"removed {unit}; the state in {_STATE} and the settings in /{SETTINGS} stay")
+    print(f"removed {unit}; the state in {SYSTEM_HOME} and the settings in /{SETTINGS} stay")
     return 0
 
 

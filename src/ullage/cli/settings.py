@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ullage.cli.listing import Listing
 from ullage.cli.output import Column
-from ullage.client.endpoint import home
+from ullage.client.endpoint import ServerPlace, looked_after, own_place
 from ullage.client.local import INSTALL, missing_packages
 from ullage.model.error import Unavailable
 from ullage.wire.setting import SettingBody
@@ -51,11 +51,17 @@ def show_settings(arguments: argparse.Namespace) -> int:
     parser = argparse.ArgumentParser()
     SETTINGS.add_options(parser)
     listed = parser.parse_args([])
-    return SETTINGS.show(argparse.Namespace(**{**vars(listed), **vars(arguments), "all": True}), settings_of)
+    arguments = argparse.Namespace(**{**vars(listed), **vars(arguments), "all": True})
+    return SETTINGS.show(arguments, lambda given: _settings_of(given, own_place()))
 
 
 def settings_of(arguments: argparse.Namespace) -> list[SettingBody]:
-    """Return the settings with the options of a command line.
+    """Return the settings of the server that this user looks after, else of one of this user's own."""
+    return _settings_of(arguments, looked_after() or own_place())
+
+
+def _settings_of(arguments: argparse.Namespace, place: ServerPlace) -> list[SettingBody]:
+    """Return the settings of a server there with the options of a command line.
 
     Raises:
         Unavailable: the packages of the server are not installed, which know the settings.
@@ -66,5 +72,5 @@ def settings_of(arguments: argparse.Namespace) -> list[SettingBody]:
     from ullage.bootstrap.settings_list import list_settings  # noqa: PLC0415  # packages of the server
 
     given = {setting: getattr(arguments, option, None) for option, setting in _OPTIONS.items()}
-    found = list_settings(home(), arguments.config, os.environ, given)
+    found = list_settings(arguments.config or place.settings, os.environ, given)
     return [setting for setting in found if arguments.all or setting.source != "default"]

@@ -13,6 +13,7 @@ import os
 import re
 import warnings
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
@@ -22,12 +23,18 @@ from ullage.model.error import Forbidden, InvalidRequest, invalid
 
 SERVER_FILE = "server.json"
 LOG_FILE = "server.log"
+SETTINGS_FILE = "ullage.toml"
+"""The settings in the home of a server, unless another file is named."""
 
 SYSTEM = "/run/ullage"
 """The directory of the socket of the system service, which all users of a machine share."""
 
 UNIT = "etc/systemd/system/ullage.service"
 """The unit of the system service, below the root of the machine."""
+
+SYSTEM_HOME = "/var/lib/ullage"
+SYSTEM_SETTINGS = "/etc/ullage/ullage.toml"
+"""The home and the settings of the system service."""
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _THIS_MACHINE = re.compile(r"localhost|.+\.localhost|127(\.\d{1,3}){3}|::1")
@@ -162,6 +169,31 @@ def silent_service() -> str | None:
     place = os.environ.get("ULLAGE_SYSTEM") or SYSTEM
     installed = place == SYSTEM and Path("/", UNIT).exists()
     return place if installed or Path(place).is_dir() else None
+
+
+class ServerPlace(NamedTuple):
+    """The home of a server, and its settings file if there is one."""
+
+    home: Path
+    settings: Path | None
+
+
+def looked_after() -> ServerPlace | None:
+    """Return the place of the server that this user looks after; None where only root does.
+
+    It is that of the system service if this machine has one, `ULLAGE_HOME` names no other, and this user has no home of
+    a server; else that of this user.
+    """
+    if home().exists() or silent_service() is None:
+        return own_place()
+    settings = Path(SYSTEM_SETTINGS)
+    return ServerPlace(Path(SYSTEM_HOME), settings if settings.exists() else None) if os.geteuid() == 0 else None
+
+
+def own_place() -> ServerPlace:
+    """Return the place of this user's own server."""
+    settings = home() / SETTINGS_FILE
+    return ServerPlace(home(), settings if settings.exists() else None)
 
 
 def _server_in(directory: Path, token: str | None) -> ServerEndpoint | None:

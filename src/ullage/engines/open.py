@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
@@ -44,15 +44,27 @@ def open_engine(name: str, context: EngineContext) -> HostedEngine:
         InvalidRequest: no engine has this name, or the engine of another distribution cannot be created.
 
     """
-    if name == LOCAL:
-        return _local(context)
-    installed = {entry.name: entry for entry in entry_points(group=GROUP)}
-    entry = installed.get(name)
+    entry = find_engine(name)
     if entry is None:
-        known = ", ".join(sorted({LOCAL, *installed}))
-        raise invalid("engine", name, f"choose one of {known}, or install a package with an entry point of {GROUP}")
+        return _local(context)
     where = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unknown distribution"
     return _create(f"engine {name} of {where} ({entry.value})", entry.load, context)
+
+
+def find_engine(name: str, field: str = "engine") -> EntryPoint | None:
+    """Return where the engine of this name is installed; None for the built-in one.
+
+    Raises:
+        InvalidRequest: no engine has this name.
+
+    """
+    if name == LOCAL:
+        return None
+    installed = {entry.name: entry for entry in entry_points(group=GROUP)}
+    if name not in installed:
+        known = ", ".join(sorted({LOCAL, *installed}))
+        raise invalid(field, name, f"choose one of {known}, or install a package with an entry point of {GROUP}")
+    return installed[name]
 
 
 def _local(context: EngineContext) -> HostedEngine:

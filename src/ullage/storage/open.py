@@ -26,7 +26,7 @@ def open_store(url: str) -> Store:
     return SqliteStore(path_of(url))
 
 
-def path_of(url: str) -> Path | None:
+def path_of(url: str, field: str = "storage") -> Path | None:
     """Return the file of a store by its URL, as `open_store` takes it; None for one in memory.
 
     Raises:
@@ -37,6 +37,6 @@ def path_of(url: str) -> Path | None:
         return None
     path = url.removeprefix(_SQLITE)
     if not path or "\0" in path or "://" in path or path.endswith("/"):
-        raise invalid("storage", url, f"give a path to a file, {_SQLITE}path or {MEMORY}")
+        raise invalid(field, url, f"give a path to a file, {_SQLITE}path or {MEMORY}")
     # One name per file: links and relative names must use the same lock.
     return Path(os.path.realpath(Path(path).expanduser()))
