@@ -19,7 +19,8 @@ import httpx2
 from tests.lab import Lab, a_node
 from tests.system.live_server import LiveServer
 
-from ullage.model.history import CapacitySpan, PastState, SessionHistory, Stay
+from ullage.model.history import CapacitySpan, SessionHistory, Stay
+from ullage.model.past_state import PastState
 from ullage.model.past_use import HalfLife
 from ullage.model.queue import Queue
 from ullage.model.request import ResourceRequirement

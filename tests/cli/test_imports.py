@@ -46,6 +46,17 @@ def test_a_listing_of_sessions_loads_no_model_of_machines_and_requests(fake, ver
     assert not loaded(verb).intersection(OF_REQUESTS)
 
 
+OF_OTHERS = ("ullage.model.claim", "ullage.model.queue", "ullage.model.history", "ullage.model.application")
+OF_SHARES = ("ullage.model.part", "ullage.model.quota", "ullage.wire.allocation", "ullage.client.client")
+
+
+@pytest.mark.parametrize(
+    "line", ["nodes", "gpus", "queues", "events", "history --help", "usage --help", "cancel --help", "submit --help"]
+)
+def test_a_verb_loads_no_model_that_only_a_server_or_a_request_needs(fake, line):
+    assert not loaded(*line.split()).intersection((*OF_REQUESTS, *OF_OTHERS, *OF_SHARES, *HEAVY))
+
+
 @pytest.mark.parametrize("verb", ["exec", "attach", "logs"])
 def test_a_verb_at_running_work_loads_no_model_of_machines_and_requests(fake, verb):
     assert not loaded(verb, "--help").intersection((*OF_REQUESTS, *HEAVY))

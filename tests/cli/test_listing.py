@@ -11,7 +11,7 @@ import pytest
 from tests.fake_api import FakeSession, FakeTask, gpu, holder, node
 from ullage.cli.main import build_parser, main
 from ullage.cli.verbs import VERBS
-from ullage.client.spec import user_name
+from ullage.client.own_name import user_name
 from ullage.wire.event import EventBody
 from ullage.wire.session import CreateSession
 

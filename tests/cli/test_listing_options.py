@@ -23,7 +23,7 @@ from ullage.cli.listing import sort_key
 from ullage.cli.main import build_parser, main
 from ullage.cli.queues import tree
 from ullage.cli.yaml_text import yaml_text
-from ullage.client.spec import user_name
+from ullage.client.own_name import user_name
 from ullage.wire.session import CreateSession
 
 LISTINGS = ("queue", "sessions", "tasks", "executors", "nodes", "gpus", "queues", "apps", "allocations", "quotas")

@@ -18,16 +18,9 @@ from ullage.model.application import Application
 from ullage.model.claim import Claim, Request
 from ullage.model.error import InvalidRequest, Unavailable
 from ullage.model.event import Event
-from ullage.model.history import (
-    CapacitySpan,
-    Expiry,
-    HistoryQuery,
-    PastState,
-    SessionHistory,
-    Stay,
-    UsageQuery,
-)
+from ullage.model.history import CapacitySpan, Expiry, HistoryQuery, SessionHistory, Stay, UsageQuery
 from ullage.model.nomination import Nomination
+from ullage.model.past_state import PastState
 from ullage.model.quantity import MAX_INT64
 from ullage.model.queue import Limit, Queue
 from ullage.model.rejection import Code, Cure, Rejection

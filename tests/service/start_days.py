@@ -20,8 +20,9 @@ from tests.service.days.tally import Tally
 
 from ullage.core.placing.policy import Policy
 from ullage.core.sharing.world import WORKING
-from ullage.model.history import PastSession, PastState, SessionHistory
+from ullage.model.history import PastSession, SessionHistory
 from ullage.model.node import Node
+from ullage.model.past_state import PastState
 from ullage.model.queue import Queue
 from ullage.model.session import SessionSpec
 from ullage.service.durations import Durations, TaskTimes, Urns

@@ -7,7 +7,8 @@ from pathlib import Path
 from tests.lab import Lab, Machine, a_node
 
 from ullage.model.claim import Claim, Request
-from ullage.model.history import HistoryQuery, PastSession, PastState, Stay, UsageQuery
+from ullage.model.history import HistoryQuery, PastSession, Stay, UsageQuery
+from ullage.model.past_state import PastState
 from ullage.service.store_port import AddEvent, Drop, PutExecutor, PutStay, Record
 
 HOUR = 3600.0

@@ -12,7 +12,8 @@ from benchmarks.past import USERS, fill, name_of
 from tests.web.browser import MISSING, Browser, browser
 from tests.web.stage import Server, enter, go
 from tests.web.test_views import click_on, text, write
-from ullage.model.history import PastState, SessionHistory
+from ullage.model.history import SessionHistory
+from ullage.model.past_state import PastState
 from ullage.service.store_port import PutHistory
 from ullage.storage.open import open_store
 

@@ -9,8 +9,9 @@ from ullage.cli.allocations import or_not_found, reach_allocations
 from ullage.cli.exits import NO
 from ullage.cli.output import Column, add_output, print_row
 from ullage.cli.refusal import report_refusal
-from ullage.cli.request import add_limit, as_typed, parse_part
+from ullage.cli.request import add_limit, parse_part
 from ullage.cli.size import show_size
+from ullage.cli.typed_fields import as_typed
 from ullage.client.answer import RefusedAnswer
 from ullage.model.resources import show_milli
 from ullage.wire.allocation import AdjustAllocation, AdjustmentBody, AmountsBody

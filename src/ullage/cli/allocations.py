@@ -13,9 +13,10 @@ from ullage.cli.parts import show_part
 from ullage.cli.places import PLACE
 from ullage.cli.preemption import print_leaving
 from ullage.cli.refusal import report_refusal
-from ullage.cli.request import REQUEST_OPTIONS, add_request, as_typed, request_fields
+from ullage.cli.request import REQUEST_OPTIONS, add_request, request_fields
 from ullage.cli.several import for_each
 from ullage.cli.times import show_time
+from ullage.cli.typed_fields import as_typed
 from ullage.client.allocations import Allocations
 from ullage.client.answer import RefusedAnswer
 from ullage.client.local import reach

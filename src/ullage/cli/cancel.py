@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ullage.cli import slurm
 from ullage.cli.exits import NO, caution, complain
 from ullage.cli.several import for_each
 from ullage.cli.target import Target, parse_target
@@ -35,7 +34,9 @@ def configure_cancel(parser: argparse.ArgumentParser) -> None:
 
 
 def _state(text: str) -> str:
-    return slurm.state_of(text.lower(), OPEN_ACTIVITIES)
+    from ullage.cli.slurm import state_of  # noqa: PLC0415  # needed only here
+
+    return state_of(text.lower(), OPEN_ACTIVITIES)
 
 
 def configure_requeue(parser: argparse.ArgumentParser) -> None:

@@ -9,7 +9,7 @@ from ullage.cli.exits import TRY_AGAIN, UNPLACEABLE
 from ullage.cli.output import DATA, Column, add_output, print_data, print_list
 from ullage.cli.parts import show_cards
 from ullage.cli.refusal import report_refusal
-from ullage.cli.request import as_typed
+from ullage.cli.typed_fields import as_typed
 from ullage.client.answer import RefusedAnswer
 from ullage.model.counted import counted
 from ullage.model.rejection import Code, Cure

@@ -12,7 +12,7 @@ from ullage.cli.listing import Form, Listing
 from ullage.cli.output import Column, cells, data_text
 from ullage.cli.table import one_line
 from ullage.cli.times import show_time
-from ullage.client.client import Client
+from ullage.client.api import list_events
 from ullage.client.local import reach
 from ullage.model.error import InvalidRequest
 from ullage.wire.event import EventBody
@@ -67,7 +67,7 @@ def _found(arguments: argparse.Namespace) -> Iterator[EventBody]:
     api = reach(start=False)
     if arguments.session is not None:
         api.session(arguments.session)  # refuses an unknown session
-    return Client(api).events(arguments.after, session=arguments.session, follow=arguments.follow)
+    return list_events(api, arguments.after, session=arguments.session, follow=arguments.follow)
 
 
 def _line(event: EventBody, form: Form) -> str:

@@ -6,7 +6,8 @@ import argparse
 
 from ullage.cli.allocations import reach_allocations
 from ullage.cli.output import DATA, Column, add_output, print_data, print_list
-from ullage.cli.request import REQUEST_OPTIONS, add_request, as_typed, request_fields
+from ullage.cli.request import REQUEST_OPTIONS, add_request, request_fields
+from ullage.cli.typed_fields import as_typed
 from ullage.model.duration import FORMS, parse_duration
 from ullage.wire.allocation import CreateAllocation
 from ullage.wire.gang import GangBody, PutGangBody

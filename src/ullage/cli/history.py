@@ -21,8 +21,8 @@ from ullage.client.local import reach
 from ullage.model.counted import counted
 from ullage.model.duration import parse_duration
 from ullage.model.error import invalid
-from ullage.model.history import DIMENSIONS, PastState
 from ullage.model.nearest import did_you_mean
+from ullage.model.past_state import DIMENSIONS, PastState
 from ullage.wire.history import HistoryBody, OfferedBody, UsageBody, UsedBody
 
 _HOUR, _GIB = 3600.0, 2**30

@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 import time
-from typing import Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 from ullage.cli import program
 from ullage.cli.exits import caution
@@ -23,8 +23,10 @@ from ullage.model.duration import FORMS, parse_duration
 from ullage.model.early_signal import USUAL_BEFORE_S, parse_signal
 from ullage.model.error import invalid
 from ullage.model.notify_on import NotifyOn
-from ullage.model.queue import DEFAULT_QUEUE
-from ullage.model.request import ResourceRequirement, parse_amounts
+from ullage.model.queue_name import DEFAULT_QUEUE
+
+if TYPE_CHECKING:
+    from ullage.model.request import ResourceRequirement
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 """The beginning of a request or of a variable of the environment."""
@@ -179,7 +181,7 @@ def job_of(arguments: argparse.Namespace) -> JobRequest:
     array, at_once = (None, 1) if arguments.array is None else parse_request(arguments.array)
     amounts = _amounts(arguments)
     options: SessionOptions = {
-        "resreq": None if arguments.resreq is None else ResourceRequirement.from_string(arguments.resreq),
+        "resreq": None if arguments.resreq is None else _request_of(arguments.resreq),
         "queue": arguments.queue or DEFAULT_QUEUE,
         "priority": arguments.priority,
         "task_timeout_s": None if arguments.time_limit is None else parse_duration(arguments.time_limit),
@@ -230,6 +232,12 @@ def _name_of(arguments: argparse.Namespace) -> str | None:
     return f"{arguments.job_name}-{os.urandom(_UNIQUE_BYTES).hex()}"
 
 
+def _request_of(text: str) -> ResourceRequirement:
+    from ullage.model.request import ResourceRequirement  # noqa: PLC0415  # many jobs state none
+
+    return ResourceRequirement.from_string(text)
+
+
 def _amounts(arguments: argparse.Namespace) -> str | None:
     """Return what `--gpus`, `--cpus` and `--mem` state as a part of a request.
 
@@ -252,6 +260,8 @@ def _amounts(arguments: argparse.Namespace) -> str | None:
         raise invalid("--mem", memory, f"a number alone counts bytes; write {memory}m for MiB, {memory}g for GiB")
     text = ",".join(f"{key}={value}" for key, value in given.items())
     if text:
+        from ullage.model.request import parse_amounts  # noqa: PLC0415  # many jobs state none
+
         parse_amounts(text)
     return text or None
 

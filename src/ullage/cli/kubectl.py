@@ -24,9 +24,10 @@ from ullage.cli.output import Column, add_output
 from ullage.cli.plan import show_plan
 from ullage.cli.queues import QUEUES as SERVER_QUEUES
 from ullage.cli.refusal import Lists
-from ullage.cli.request import REQUEST_OPTIONS, add_amounts, as_typed, request_fields
+from ullage.cli.request import REQUEST_OPTIONS, add_amounts, request_fields
 from ullage.cli.times import show_age, show_time
 from ullage.cli.top import gpu_table, node_table, show_top, table
+from ullage.cli.typed_fields import as_typed
 from ullage.cli.why import add_cluster, require_packages, why_pod
 from ullage.model.counted import counted
 from ullage.model.error import InvalidRequest, NotFound, Unavailable

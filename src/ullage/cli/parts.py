@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ullage.cli.size import show_size
 from ullage.model.quantity import PPM, format_bytes, format_decimal
 from ullage.model.resources import MILLI, show_milli
-from ullage.wire.allocation import PartMap
 from ullage.wire.node import GpuBody, GpuHolderBody
+
+if TYPE_CHECKING:
+    from ullage.wire.allocation import PartMap
 
 
 def show_vram(gpu: GpuBody) -> str | None:

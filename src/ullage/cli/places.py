@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ullage.cli.output import Column
-from ullage.wire.allocation import AllocationBody
-from ullage.wire.node import ExecutorBody
+
+if TYPE_CHECKING:
+    from ullage.wire.allocation import AllocationBody
+    from ullage.wire.node import ExecutorBody
 
 
 def _zones(body: AllocationBody | ExecutorBody) -> str | None:

@@ -11,8 +11,9 @@ from ullage.cli.output import DATA, Column, add_output, print_data, print_list
 from ullage.cli.parts import show_tflops
 from ullage.cli.preemption import print_preemption
 from ullage.cli.refusal import LISTS, Lists, hint_of
-from ullage.cli.request import REQUEST_OPTIONS, add_request, as_typed, request_fields
+from ullage.cli.request import REQUEST_OPTIONS, add_request, request_fields
 from ullage.cli.size import show_size
+from ullage.cli.typed_fields import as_typed
 from ullage.model.counted import counted
 from ullage.wire.allocation import PlanBody, PlanRequest
 

@@ -9,10 +9,10 @@ import msgspec
 
 from ullage.client.api import Api
 from ullage.client.spec import SessionOptions, session_spec, working_directory
-from ullage.model.application import COMMAND
+from ullage.model.application_default import COMMAND_NAME
 from ullage.model.array import Array
 from ullage.model.error import Conflict
-from ullage.model.queue import DEFAULT_QUEUE
+from ullage.model.queue_name import DEFAULT_QUEUE
 from ullage.wire.session import SessionBody, SubmitTasks
 
 _OF_NOTIFIER = "cpu=0.1,mem=128m"
@@ -34,7 +34,7 @@ def create(
     api: Api, name: str | None, options: SessionOptions, *, array: Array | None = None, amounts: str | None = None
 ) -> SessionBody:
     """Create the session. `amounts` are a part of its request, such as `gpu=1`, whose rest has the defaults."""
-    spec = session_spec(name, {**options, "application": COMMAND.name, "close_when_done": True})
+    spec = session_spec(name, {**options, "application": COMMAND_NAME, "close_when_done": True})
     if amounts is not None:
         spec = msgspec.structs.replace(spec, resreq=amounts, fill_resreq=True)
     return api.create_session(msgspec.structs.replace(spec, array=None if array is None else str(array)))

@@ -9,16 +9,16 @@ from typing import Any
 from ullage.cli.exits import caution
 from ullage.cli.listing import Listing
 from ullage.cli.output import Column, add_output, cell_text, print_fields, print_row
-from ullage.cli.request import as_typed
 from ullage.cli.size import show_size
 from ullage.cli.times import show_span
+from ullage.cli.typed_fields import as_typed
 from ullage.client.local import reach
 from ullage.model.counted import counted
 from ullage.model.duration import parse_duration
 from ullage.model.error import InvalidRequest
-from ullage.model.past_use import use_text
-from ullage.model.queue import ROOT
+from ullage.model.queue_name import ROOT
 from ullage.model.resources import show_milli
+from ullage.model.use_text import use_text
 from ullage.wire.catalog import PutQueueBody, QueueBody
 
 _BAR = 10

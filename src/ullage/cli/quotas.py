@@ -8,8 +8,9 @@ from typing import Any
 from ullage.cli.allocations import reach_allocations
 from ullage.cli.listing import Listing
 from ullage.cli.output import Column, add_output, print_row
-from ullage.cli.request import as_typed, parse_part
+from ullage.cli.request import parse_part
 from ullage.cli.size import show_size
+from ullage.cli.typed_fields import as_typed
 from ullage.model.error import InvalidRequest
 from ullage.wire.allocation import PutQuotaBody, QuotaBody, QuotaSingle, QuotaTotal
 

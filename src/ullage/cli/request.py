@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import TypedDict
 
 from ullage.model.claim import PRIORITIES, Qos
-from ullage.model.error import InvalidRequest, NotFound, invalid
+from ullage.model.error import invalid
 from ullage.model.nearest import did_you_mean
 from ullage.model.request import ResourceRequirement
 from ullage.wire.allocation import PartMap
@@ -76,26 +73,6 @@ def request_fields(arguments: argparse.Namespace) -> RequestFields:
         qos=arguments.qos,
         priority=arguments.priority,
     )
-
-
-@contextmanager
-def as_typed(options: Mapping[str, str]) -> Iterator[None]:
-    """Replace fields in errors of the server, the keys of `options`, by the options that set them.
-
-    Raises:
-        InvalidRequest: the error of the server, with `--limit tflops: ...` for `limit.tflops: ...`.
-
-    """
-    try:
-        yield
-    except NotFound:
-        raise
-    except InvalidRequest as error:
-        message = error.message
-        for field, option in options.items():
-            message = re.sub(rf"(?<![-.\w]){re.escape(field)}\.(?=\w)", f"{option} ", message)
-            message = re.sub(rf"^{re.escape(field)}:", f"{option}:", message)
-        raise InvalidRequest(message, code=error.code, field=error.field) from None
 
 
 def parse_part(option: str, text: str) -> PartMap:

@@ -26,7 +26,6 @@ from ullage.client.terminal import DETACH_KEYS
 from ullage.client.transport import NotConnected
 from ullage.model.array import Array
 from ullage.model.error import InvalidRequest, NotFound, UllageError, invalid
-from ullage.model.rejection import Code
 from ullage.model.task import TaskState
 from ullage.wire.explanation import Explanation
 
@@ -249,6 +248,8 @@ def _explain_waits(api: Api, session: str, ended: threading.Event) -> None:
             print(f"ullage: {session} was evicted: its executor {event.message}", file=sys.stderr)
             evicted = event.number
         reason = _reason(explanation)
+        from ullage.model.rejection import Code  # noqa: PLC0415  # only what waits needs it
+
         if reason != printed and explanation.code != Code.RUNNING:
             print(f"ullage: {session} waits: {reason}", file=sys.stderr)
             if explanation.code == Code.BIND_FAILURES and explanation.suggestions:

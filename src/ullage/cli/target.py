@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from ullage.client.api import Api
 from ullage.model.error import invalid
+
+if TYPE_CHECKING:
+    from ullage.client.api import Api
 
 TASK = 1
 """The number of the only task of a session."""

@@ -6,6 +6,7 @@ response: `InvalidRequest`, `NotFound`, `Conflict`. An invalid name is an `Inval
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypedDict, Unpack
 
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
 
 PAGE = 1000
 """Entries of a page."""
+
+_EVENTS_S = 1.0
+"""Seconds between two requests for new events."""
 
 
 class HistoryOptions(TypedDict, total=False):
@@ -386,6 +390,19 @@ def delete_closed(api: ServerReads, *, dry_run: bool = False, **options: Unpack[
         if found.next is None:
             return
         after = found.next
+
+
+def list_events(api: Api, after: int = 0, *, session: str | None = None, follow: bool = False) -> Iterator[EventBody]:
+    """Yield events after a number, which are fetched page by page; with `follow` also future ones."""
+    while True:
+        page = api.events(after, PAGE, session)
+        for event in page:
+            yield event
+            after = event.number
+        if len(page) < PAGE:
+            if not follow:
+                return
+            time.sleep(_EVENTS_S)
 
 
 def list_tasks(api: Api, session: str, after: int = 0, page: int = PAGE) -> Iterator[TaskBody]:

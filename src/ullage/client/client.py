@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
 import warnings
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Self, Unpack
 
 from ullage.client.allocations import Allocations
-from ullage.client.api import PAGE, Api, ClosedOptions, ServerReads, delete_closed
+from ullage.client.api import Api, ClosedOptions, ServerReads, delete_closed, list_events
 from ullage.client.local import reach
 from ullage.client.pickling import Prepare
 from ullage.client.placeable import refuse_unplaceable
@@ -21,9 +20,6 @@ from ullage.model.variables import unknown_variables
 from ullage.wire.catalog import ApplicationBody, PutApplicationBody
 from ullage.wire.event import EventBody
 from ullage.wire.session import SessionBody
-
-_EVENTS_S = 1.0
-"""Seconds between two requests for new events."""
 
 
 def connect(endpoint: str | None = None, token: str | None = None, *, prepare: Prepare | None = None) -> Client:
@@ -145,12 +141,4 @@ class Client(ServerReads):
 
     def events(self, after: int = 0, *, session: str | None = None, follow: bool = False) -> Iterator[EventBody]:
         """Yield events after number `after`; with `follow` also future ones."""
-        while True:
-            page = self._api.events(after, PAGE, session)
-            for event in page:
-                yield event
-                after = event.number
-            if len(page) < PAGE:
-                if not follow:
-                    return
-                time.sleep(_EVENTS_S)
+        return list_events(self._api, after, session=session, follow=follow)

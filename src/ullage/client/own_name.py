@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from ullage.client.api import Api
-from ullage.client.spec import user_name
+import os
+import pwd
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ullage.client.api import Api
 
 
 def own_name(api: Api) -> str:
     """Return the user whom the server knows the caller by; of a token that names nobody, the user of this process."""
     me = api.me()
     return user_name() if me.proof == "token file" else me.user
+
+
+def user_name() -> str:
+    """Return the user of this process."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a container with a number for a user
+        return str(os.getuid())

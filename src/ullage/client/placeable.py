@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ullage.client.api import Api
 from ullage.model.error import Unplaceable
-from ullage.model.rejection import NEVER_PLACED
 from ullage.wire.session import SessionBody
 
 
@@ -15,6 +14,10 @@ def refuse_unplaceable(api: Api, body: SessionBody) -> None:
         Unplaceable: so it is; the error has the amounts, and what would help.
 
     """
+    if body.reason is None:
+        return
+    from ullage.model.rejection import NEVER_PLACED  # noqa: PLC0415  # most sessions have no reason yet
+
     if body.reason in NEVER_PLACED:
         explanation = api.why(body.id)
         error = Unplaceable(body.message or explanation.summary, tuple(explanation.suggestions))

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import math
 import os
-import pwd
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from ullage.model.application import FUNCTION
+from ullage.client.own_name import user_name
+from ullage.model.application_default import FUNCTION_NAME
 from ullage.model.choice import parse_choice
 from ullage.model.dependency import parse_dependencies
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.nearest import did_you_mean
 from ullage.model.notify_on import NotifyOn
-from ullage.model.request import ResourceRequirement
 from ullage.wire.session import CreateSession, SetupBody
+
+if TYPE_CHECKING:
+    from ullage.model.request import ResourceRequirement
 
 
 class SessionOptions(TypedDict, total=False):
@@ -71,13 +73,13 @@ def session_spec(name: str | None, options: SessionOptions) -> CreateSession:
     """
     _refuse_unknown(options)
     _check_values(options)
-    application = options.get("application", FUNCTION.name)
+    application = options.get("application", FUNCTION_NAME)
     resreq = options.get("resreq")
     given: dict[str, Any] = {key: value for key, value in options.items() if key in CreateSession.__struct_fields__}
     stated = {
         "application": application,
         "id": name,
-        "resreq": None if resreq is None else str(ResourceRequirement.from_value(resreq)),
+        "resreq": None if resreq is None else _request_text(resreq),
         "owner": options.get("owner") or "",
         "user": user_name(),
         "setup": _setup(application, options),
@@ -128,6 +130,12 @@ def _texts(after: str | Sequence[str]) -> list[str]:
     return [str(each) for each in parse_dependencies([after] if isinstance(after, str) else list(after))]
 
 
+def _request_text(resreq: ResourceRequirement | Mapping[str, int | float | str] | str) -> str:
+    from ullage.model.request import ResourceRequirement  # noqa: PLC0415  # many sessions state none
+
+    return str(ResourceRequirement.from_value(resreq))
+
+
 def seconds_of(at: datetime | float | None) -> float | None:
     """Return a time in seconds since 1970; a `datetime` without a zone is in local time.
 
@@ -141,18 +149,10 @@ def seconds_of(at: datetime | float | None) -> float | None:
     return found
 
 
-def user_name() -> str:
-    """Return the user of this process."""
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # a container with a number for a user
-        return str(os.getuid())
-
-
 def _setup(application: str, options: SessionOptions) -> SetupBody:
     environment = dict(options.get("environment", {}))
     directory = options.get("working_directory")
-    if application != FUNCTION.name:
+    if application != FUNCTION_NAME:
         return SetupBody(environment=environment, working_directory=directory)
     # Workers import functions as the caller does: same interpreter, same directory of scripts.
     environment.setdefault("PYTHONPATH", _import_path())

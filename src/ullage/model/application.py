@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ullage.model.application_default import DELAY_RELEASE_S, MAX_INSTANCES
+from ullage.model.application_default import COMMAND_NAME, DELAY_RELEASE_S, FUNCTION_NAME, MAX_INSTANCES
 from ullage.model.environment import check_absolute_path, check_environment
 from ullage.model.error import invalid
 from ullage.model.name import check_name
@@ -66,6 +66,6 @@ class Application:
             raise invalid("task_timeout_s", self.task_timeout_s, "more than 0 seconds is needed; omit it for no limit")
 
 
-FUNCTION = Application(name="function", description="runs Python callables sent by the SDK")
-COMMAND = Application(name="command", description="runs a program; its exit code is the result", delay_release_s=0.0)
+FUNCTION = Application(name=FUNCTION_NAME, description="runs Python callables sent by the SDK")
+COMMAND = Application(name=COMMAND_NAME, description="runs a program; its exit code is the result", delay_release_s=0.0)
 BUILT_IN = (FUNCTION, COMMAND)

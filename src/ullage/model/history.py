@@ -3,22 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
-
-class PastState(StrEnum):
-    """The state of a session in the history: the first two are those of open sessions, the others say how it ended.
-
-    A session that ended is failed if one of its tasks failed, else cancelled if one of them was cancelled. A lost one
-    was open when its record was damaged.
-    """
-
-    PENDING = "pending"
-    RUNNING = "running"
-    SUCCEED = "succeed"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-    LOST = "lost"
+from ullage.model.past_state import PastState
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +149,6 @@ class Keeping:
     history_s: float | None = None
     history_rows: int | None = None
     closed_s: float | None = None
-
-
-DIMENSIONS = ("owner", "queue", "application")
-"""What usage may be grouped by."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from ullage.model.resources import MILLI, Resources
 LEAST_S = 60.0
 """The shortest half-life, in seconds."""
 
-_HOUR_S = 3600.0
 
 KEPT = 50
 """Half-lives after which nothing is left of a use: less than 1e-15 of it."""
@@ -76,12 +75,6 @@ class DecayedUse(NamedTuple):
         """Return the largest part of what all nodes have, in seconds of all of it; what no node has is left out."""
         whole = (total.gpu_milli / MILLI, total.cpu_milli / MILLI, float(total.memory_bytes))
         return max((amount / most for amount, most in zip(self, whole, strict=True) if most), default=0.0)
-
-
-def use_text(card_s: float, core_s: float) -> str:
-    """Return past use in hours of cards, if there was any, and of cores."""
-    cards = [f"{card_s / _HOUR_S:.1f} card-hours"] if card_s else []
-    return ", ".join([*cards, f"{core_s / _HOUR_S:.1f} core-hours"])
 
 
 def used_by(stay: Stay, half_life: HalfLife, until: float) -> DecayedUse:

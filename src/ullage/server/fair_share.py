@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ullage.model.duration import duration_text
-from ullage.model.past_use import ShareKey, use_text
+from ullage.model.past_use import ShareKey
 from ullage.model.queue_bounds import upwards
+from ullage.model.use_text import use_text
 from ullage.service.fair_share import ONE, FairShare, ShareStanding
 from ullage.service.service import UllageService
 from ullage.wire.fair_share import FairShareBody, ShareBody

@@ -11,17 +11,9 @@ from typing import TypeVar
 from starlette.requests import Request
 
 from ullage.model.error import Forbidden, invalid
-from ullage.model.history import (
-    DIMENSIONS,
-    ClosedQuery,
-    Expiry,
-    HistoryQuery,
-    Keeping,
-    PastSession,
-    PastState,
-    UsageQuery,
-)
+from ullage.model.history import ClosedQuery, Expiry, HistoryQuery, Keeping, PastSession, UsageQuery
 from ullage.model.identity import Role
+from ullage.model.past_state import DIMENSIONS, PastState
 from ullage.server import bodies
 from ullage.server.access import Authorizer, caller_of, needs
 from ullage.server.durable import durable

@@ -9,8 +9,8 @@ from typing import Any
 from starlette.requests import Request
 
 from ullage.model.error import invalid
-from ullage.model.history import DIMENSIONS, PastState
 from ullage.model.name import MAX_NAME, NAME_PATTERN, check_name
+from ullage.model.past_state import DIMENSIONS, PastState
 from ullage.model.session import SessionState
 from ullage.service.store_port import Page
 

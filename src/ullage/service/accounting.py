@@ -13,7 +13,8 @@ from dataclasses import replace
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.gpu import Gpu
 from ullage.model.grant import Grant
-from ullage.model.history import CapacitySpan, Expiry, PastState, SessionHistory, Stay
+from ullage.model.history import CapacitySpan, Expiry, SessionHistory, Stay
+from ullage.model.past_state import PastState
 from ullage.model.past_use import HalfLife
 from ullage.model.quantity import PPM
 from ullage.model.resources import MILLI, Resources

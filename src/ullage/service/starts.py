@@ -10,7 +10,8 @@ from typing import NamedTuple
 from ullage.core.placing.reserving import reserving_requests
 from ullage.core.sharing.world import WORKING, Demand
 from ullage.core.verdict.sentences import MEANINGS
-from ullage.model.history import HistoryQuery, PastSession, PastState
+from ullage.model.history import HistoryQuery, PastSession
+from ullage.model.past_state import PastState
 from ullage.model.rejection import NEVER_PLACED, Code
 from ullage.model.session import SessionSpec
 from ullage.service.context import ServiceContext

@@ -10,19 +10,18 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, RowMapping, Select, Table, and_, delete, func, literal, or_, select, text
 
 from ullage.model.history import (
-    DIMENSIONS,
     CapacitySpan,
     Expiry,
     HistoryQuery,
     Offered,
     PastSession,
-    PastState,
     SessionHistory,
     Stay,
     UsageQuery,
     UsageReport,
     Used,
 )
+from ullage.model.past_state import DIMENSIONS, PastState
 from ullage.model.quantity import MAX_INT64
 from ullage.service.store_port import PutCapacity, PutHistory, PutStay
 from ullage.storage import tables
