@@ -190,9 +190,12 @@ def test_a_cancelled_program_ends_and_its_client_learns_it(shell: Shell, word: s
         assert screen.is_as_before
 
 
-def test_a_signal_before_the_time_limit_reaches_a_program_with_a_terminal(shell: Shell, word: str) -> None:
-    words = ["run", "--pty", "--cpus=0.1", "--mem=64m", "-n", "saved", "-t", "3s", "--signal", "USR1@2s", "--"]
-    with Screen(shell, *words, "sh", "-c", f"trap 'echo saved' USR1; sleep {word} & wait; wait") as screen:
+@pytest.mark.parametrize(("name", "limit", "before"), [("USR1", "3s", "2s"), ("TERM", "6s", "4s")])
+def test_a_program_with_a_terminal_goes_on_after_a_signal_before_its_time_limit(
+    shell: Shell, word: str, name: str, limit: str, before: str
+) -> None:
+    words = ["run", "--pty", "--cpus=0.1", "--mem=64m", "-t", limit, "--signal", f"{name}@{before}", "--"]
+    with Screen(shell, *words, "sh", "-c", f"trap 'echo saved' {name}; sleep {word} & wait; wait") as screen:
         assert screen.close() == 124
         assert b"saved\r\n" in screen.shown
         assert screen.is_as_before

@@ -58,6 +58,9 @@ _PASSED_ON = (
     signal.SIGUSR2,
     signal.SIGALRM,
 )
+EARLY_TERM = signal.SIGRTMIN
+"""The signal to a host whose program gets SIGTERM before its end, and goes on: SIGTERM to a host ends the task."""
+
 _SIGNALLED = 128
 _ABANDONED = 1
 _PR_SET_PDEATHSIG = 1
@@ -123,6 +126,7 @@ class _Host:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for number in _PASSED_ON:
             signal.signal(number, self._on_signal)
+        signal.signal(EARLY_TERM, lambda *_: self._send_signal(signal.SIGTERM))
         self._arrived = arrived
 
     def run(self) -> int:
@@ -374,10 +378,13 @@ class _Host:
 
     def _on_signal(self, number: int, _frame: object) -> None:
         """Pass a signal on to the program itself. After SIGTERM the task ends, which a shell learns by SIGHUP."""
-        if self._program is not None:
-            self._program.send_signal(number)
+        self._send_signal(number)
         if number == signal.SIGTERM:
             self._hang_up_at = time.monotonic() + (_TERM_TO_HUP_S if self._program is not None else 0.0)
+
+    def _send_signal(self, number: int) -> None:
+        if self._program is not None:
+            self._program.send_signal(number)
 
     def _timeout_ms(self) -> float | None:
         due = [at for at in (self._hang_up_at, self._kill_at) if at is not None]

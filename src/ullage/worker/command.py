@@ -23,6 +23,7 @@ from typing import Self
 import msgspec
 
 from ullage.host.program_start import NOT_EXECUTABLE, program_environment, start_failure
+from ullage.host.terminal import EARLY_TERM
 from ullage.worker.context import Context
 from ullage.worker.hosted import start_host
 from ullage.worker.log_directory import log_directory
@@ -91,7 +92,7 @@ class CommandService:
             if self._running is not None:
                 printed, forwarding = self._running
                 printed.note(text)
-                forwarding.send(number)
+                forwarding.send_early(number)
 
     @contextmanager
     def _signalled_through(self, printed: Output, forwarding: _Forwarding) -> Iterator[None]:
@@ -119,7 +120,7 @@ class CommandService:
         with (
             printed,
             _stdin(command.stdin) as stdin,
-            _Forwarding(self._lock) as forwarding,
+            _Forwarding(self._lock, hosted=command.is_hosted) as forwarding,
             self._signalled_through(printed, forwarding),
         ):
             started = time.monotonic()
@@ -178,8 +179,9 @@ class _Forwarding:
     It holds the lock where the main thread and another one meet.
     """
 
-    def __init__(self, lock: threading.RLock) -> None:
+    def __init__(self, lock: threading.RLock, *, hosted: bool) -> None:
         self._lock = lock
+        self._hosted = hosted
         self._waiting: list[int] = []
         self._child: int | None = None  # a descriptor of the process: a pid may be that of another one later
 
@@ -202,6 +204,10 @@ class _Forwarding:
             for number in self._waiting:
                 self.send(number)
         return child
+
+    def send_early(self, number: int) -> None:
+        """Send a signal after which the program may go on; the host of one takes SIGTERM for its end."""
+        self.send(EARLY_TERM if self._hosted and number == signal.SIGTERM else number)
 
     def send(self, number: int) -> None:
         """Send a signal to the program, or when it has started."""

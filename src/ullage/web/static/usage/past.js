@@ -46,7 +46,7 @@ export function makePast() {
 
   function load(signal) {
     const { days, owner, queue } = asked;
-    return read("/v1/history", { since: Math.floor(Date.now() / 1000 - days * DAY_S), owner, queue, after: after.at(-1) || "", limit: PAGE }, signal);
+    return read("/v1/history", { since: Math.floor(Date.now() / 1000 - days * DAY_S), owner, queue, after: after.at(-1) || "", limit: PAGE + 1 }, signal);
   }
 
   function turn(next) {
@@ -54,11 +54,12 @@ export function makePast() {
     loader.now();
   }
 
-  function draw({ body }) {
+  function draw({ body: found }) {
+    const body = found.slice(0, PAGE); // one more says whether there is a page after this one
     fault.show(null);
     last = body.at(-1)?.number ?? last;
     back.disabled = after.length === 1;
-    on.disabled = body.length < PAGE;
+    on.disabled = found.length <= PAGE;
     pager.hidden = back.disabled && on.disabled;
     none.hidden = body.length > 0;
     for (const each of [chart.element, keys]) each.hidden = body.length === 0;
