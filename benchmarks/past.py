@@ -1,12 +1,15 @@
 """How long a server with a long past takes to start and to answer: 10,000 sessions, 1,000,000 tasks.
 
 The sessions ran over 30 days for 50 users; each had one executor and 100 tasks, and is closed; the last 200 are open.
-A real server answers a client on the same machine, one request at a time. Then weights by the past use of 10,000 owners
-are updated, as every five minutes: the thread of the server is held for the first part only.
+A real server answers a client on the same machine, one request at a time: requests of the API and of the page, verbs
+of the command line, and small functions of a new session, each with its CPU time. Then weights by the past use of
+10,000 owners are updated, as every five minutes: the thread of the server is held for the first part only.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 import tempfile
 import time
 from collections import deque
@@ -19,6 +22,7 @@ import httpx2
 from tests.lab import Lab, a_node
 from tests.system.live_server import LiveServer
 
+import ullage
 from ullage.model.history import CapacitySpan, SessionHistory, Stay
 from ullage.model.past_state import PastState
 from ullage.model.past_use import HalfLife
@@ -42,7 +46,23 @@ OWNERS = 10_000
 REQUEST = ResourceRequirement.from_string("cpu=1,mem=1g,gpu=0.5")
 APPLICATIONS = ("function", "command")
 
+VERBS = (
+    "queue",
+    "sessions --state closed --sort -created -o csv",
+    "tasks past-00007",
+    "show session past-00007",
+    "history --since 1d",
+    "usage --by queue --since 30d",
+    "queues",
+    "why past-09990",
+)
+VERB_ROUNDS = 3
+CALLS = 2000
+"""Functions of the new session."""
+
 ROUTES = {
+    "the page": "/",
+    "overview": "/v1/overview",
     "first page of sessions, newest first": "/v1/sessions?sort=-created&limit=50",
     "search for sessions of a user": "/v1/sessions?search=user-07&sort=-created&limit=50",
     "closed sessions by failures": "/v1/sessions?state=closed&sort=-failed&limit=50",
@@ -152,7 +172,10 @@ def main() -> None:
         with LiveServer(home) as server, server.client() as client:
             print(f"  {'the server starts in':40} {time.perf_counter() - begun:8.1f} s")
             for what, path in ROUTES.items():
-                _measure(client, what, path.format(since=int(now - PERIOD_S)))
+                _measure(client, what, path.format(since=int(now - PERIOD_S)), _pid(server))
+            for verb in VERBS:
+                _run(verb, server)
+            _call(server)
     for competing in (50, OWNERS):
         _update(competing)
 
@@ -181,15 +204,58 @@ def _update(competing: int) -> None:
     print(f"  weights by past use of {OWNERS:,} owners, {competing:,} with work: {of_both}")
 
 
-def _measure(client: httpx2.Client, what: str, path: str) -> None:
-    times = []
+def _measure(client: httpx2.Client, what: str, path: str, pid: int) -> None:
+    times, used = [], _cpu_s(pid)
     for _ in range(ROUNDS):
         begun = time.perf_counter()
         answer = client.get(path)
         times.append(1000 * (time.perf_counter() - begun))
         answer.raise_for_status()
     kib = len(answer.content) / 1024
-    print(f"  {what:40} {median(times):8.1f} ms, at most {max(times):8.1f} ms, {kib:8.0f} KiB")
+    cpu_ms = 1000 * (_cpu_s(pid) - used) / ROUNDS
+    wall = f"{median(times):8.1f} ms, at most {max(times):8.1f} ms"
+    print(f"  {what:40} {wall}, {cpu_ms:8.1f} ms of the server's CPU, {kib:8.0f} KiB")
+
+
+def _run(verb: str, server: LiveServer) -> None:
+    """Measure a verb: the least wall and CPU time of its process, and the CPU time of the server."""
+    environment = {**os.environ, "ULLAGE_HOME": str(server.home)}
+    nothing = os.open(os.devnull, os.O_RDWR)
+    actions = [(os.POSIX_SPAWN_DUP2, nothing, descriptor) for descriptor in (0, 1, 2)]
+    walls, cpus, used = [], [], _cpu_s(_pid(server))
+    for _ in range(VERB_ROUNDS):
+        begun = time.perf_counter()
+        command = [sys.executable, "-m", "ullage.cli.main", *verb.split()]
+        _, status, usage = os.wait4(os.posix_spawn(sys.executable, command, environment, file_actions=actions), 0)
+        walls.append(time.perf_counter() - begun)
+        cpus.append(usage.ru_utime + usage.ru_stime)
+        if status:
+            raise SystemExit(f"ullage {verb} ends with {os.waitstatus_to_exitcode(status)}")
+    os.close(nothing)
+    own, served = 1000 * min(cpus), 1000 * (_cpu_s(_pid(server)) - used) / VERB_ROUNDS
+    name = f"ullage {verb}"
+    print(f"  {name:53} {1000 * min(walls):6.0f} ms, {own:6.0f} ms of CPU, {served:6.0f} ms of the server's")
+
+
+def _call(server: LiveServer) -> None:
+    """Measure small functions of a new session."""
+    used, begun = _cpu_s(_pid(server)), time.perf_counter()
+    with ullage.connect(server.url, token=server.token) as client, client.session(resreq="cpu=1") as session:
+        list(session.map(abs, range(CALLS)))
+    wall, cpu = time.perf_counter() - begun, _cpu_s(_pid(server)) - used
+    print(f"  {f'{CALLS:,} functions of a new session':40} {wall:8.1f} s, {cpu:8.1f} s of the server's CPU")
+
+
+def _pid(server: LiveServer) -> int:
+    assert server.process is not None
+    pid: int = server.process.pid
+    return pid
+
+
+def _cpu_s(pid: int) -> float:
+    """Return the CPU time of a process until now."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 if __name__ == "__main__":

@@ -79,4 +79,4 @@ def _lines(found: Recovery) -> Iterator[str]:
     if found.aside is None:
         yield "nothing was changed; --keep keeps the intact records and moves the damaged files aside"
     else:
-        yield f"an intact database is in place; the damaged files are {found.aside} and the files named after it"
+        yield f"an intact database is in place; the files from before are {found.aside} and those named after it"

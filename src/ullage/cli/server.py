@@ -271,9 +271,10 @@ def _options(arguments: argparse.Namespace) -> dict[str, str]:
 def _down(_arguments: argparse.Namespace) -> int:
     there = configured() or local()
     if there is None or not _may_end(there):
-        service = silent_service()
-        text = "" if service is None else " of your own; `sudo systemctl stop ullage` ends the service of this machine"
-        print(f"no server is running{text}")
+        if silent_service() is None:
+            print("no server is running")
+        else:
+            print("no server of yours is running; `sudo systemctl stop ullage` ends the service of this machine")
         return 0
     watched = _watch(there.pid)
     Api(Transport(lambda: there)).shut_down()
