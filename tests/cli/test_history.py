@@ -33,6 +33,14 @@ def test_the_history_lists_what_ran_with_its_state_and_hours(worked):
     assert "ann" not in out
 
 
+def test_the_history_of_some_sessions_has_only_those_and_names_the_others(worked):
+    _, out, _ = worked("history --since 1h -o name")
+    chosen = next(iter(out.split()))
+    code, out, err = worked(f"history --since 1h {chosen} gone -o name")
+    assert (code, set(out.split())) == (0, {chosen})
+    assert "session gone was not open in this period; --since 30d looks further back" in err
+
+
 def test_usage_has_a_line_for_each_user_and_one_for_what_was_idle(worked):
     code, out, _ = worked("usage --by user,queue --since 1h -o json")
     assert code == 0

@@ -44,7 +44,7 @@ from ullage.model.quantity import parse_bytes
         ("run --requeue -- true", "--requeue: leave it out: work runs again after the loss of its executor"),
         ("run -d afterok:7:8,afterany:9 -- true", "written --after ok:7 --after ok:8 --after end:9 here"),
         ("run --gpus a100:2 -- true", "--gpus: 'a100:2' is not valid: write -r gpu=2,gpu_model=A100"),
-        ("run -o out-%A_%a.log -- true", 'exec > "out-$ULLAGE_SESSION_$ULLAGE_ARRAY_INDEX.log" 2>&1'),
+        ("run -o out-%A_%a.log -- true", 'exec > "out-${ULLAGE_SESSION}_${ULLAGE_ARRAY_INDEX}.log" 2>&1'),
         ("run -e err.log -- true", "`ullage logs ID` shows what the program writes"),
         ("run --pty --gres=gpu:1 -p x -c 2 bash -c 3", "--gres=gpu:1 of Slurm is written --gpus 1 here; -p x of Slurm"),
         ("run --pty --gres=gpu:1 -p x -c 2 bash -c 3", "-q x here; -c 2 of Slurm is written --cpus 2 here; `"),

@@ -43,3 +43,13 @@ def test_spans_have_two_units(seconds, text):
 
 def test_no_time_is_a_dash():
     assert show_time(None) == "-"
+
+
+def test_a_narrow_terminal_leaves_out_what_can_be_spared_and_cuts_the_name_last():
+    titles = ("ID", "APP", "REQUEST", "REASON")
+    row = ("sweep-of-learning-rates", "command", "cpu=0.2,mem=100Mi,gpu=1", "insufficient-gpu")
+    spared = (0, 2, 1, 0)
+    assert format_table(titles, [row], 80, spared=spared).splitlines()[0].split() == list(titles)
+    assert format_table(titles, [row], 60, spared=spared).splitlines()[0].split() == ["ID", "REQUEST", "REASON"]
+    assert format_table(titles, [row], 41, spared=spared).splitlines()[1] == "sweep-of-learning-rates  insufficient-gpu"
+    assert format_table(titles, [row], 38, spared=spared).splitlines()[1] == "sweep-of-learning-r…  insufficient-gpu"

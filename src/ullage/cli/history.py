@@ -37,14 +37,14 @@ def _hours(seconds: float) -> str:
 _COLUMNS = (
     Column("ID", lambda s: s.session),
     Column("OWNER", lambda s: s.owner),
-    Column("QUEUE", lambda s: s.queue),
-    Column("APP", lambda s: s.application),
+    Column("QUEUE", lambda s: s.queue, spared=1),
+    Column("APP", lambda s: s.application, spared=6),
     Column("STATE", lambda s: s.state),
-    Column("REQUEST", lambda s: s.resreq),
-    Column("WAITED", lambda s: show_span(s.waited_s), key=lambda s: s.waited_s),
+    Column("REQUEST", lambda s: s.resreq, spared=5),
+    Column("WAITED", lambda s: show_span(s.waited_s), key=lambda s: s.waited_s, spared=2),
     Column("RAN", lambda s: show_span(s.ran_s), key=lambda s: s.ran_s),
-    Column("CARD-HOURS", lambda s: _hours(s.card_s), key=lambda s: s.card_s),
-    Column("CORE-HOURS", lambda s: _hours(s.core_s), key=lambda s: s.core_s),
+    Column("CARD-HOURS", lambda s: _hours(s.card_s), key=lambda s: s.card_s, spared=3),
+    Column("CORE-HOURS", lambda s: _hours(s.core_s), key=lambda s: s.core_s, spared=4),
     Column(
         "PEAK",
         lambda s: None if s.memory_peak_bytes is None else show_size(s.memory_peak_bytes),
@@ -123,6 +123,7 @@ USAGE_BY_STEP = _usage_listing(_FROM)
 
 
 def configure_history(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("sessions", nargs="*", metavar="ID", help="only of these sessions")
     _add_period(parser, "1d")
     HISTORY.configure(parser, _history)
 
@@ -158,7 +159,12 @@ def _period(arguments: argparse.Namespace) -> HistoryOptions:
 def _history(arguments: argparse.Namespace) -> list[HistoryBody]:
     owner = arguments.user if arguments.user and "," not in arguments.user else None
     wanted: HistoryOptions = {**_period(arguments), "owner": owner}
-    return list(list_history(reach(start=False), **wanted))
+    found = list(list_history(reach(start=False), **wanted))
+    if not arguments.sessions:
+        return found
+    missing = sorted({*arguments.sessions}.difference(row.session for row in found))
+    caution([f"session {name} was not open in this period; --since 30d looks further back" for name in missing])
+    return [row for row in found if row.session in arguments.sessions]
 
 
 def _show_usage(arguments: argparse.Namespace) -> int:

@@ -129,8 +129,8 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
             return Form("csv", self.columns, header)
         if output in _OF_LISTINGS:
             return Form(output, tuple(c for c in self.columns if output == "wide" or not c.wide), header)
-        chosen = tuple(self.field(name, "--output", _OF_LISTINGS) for name in arguments.output.split(","))
-        return Form("table", chosen, header)
+        chosen = (self.field(name, "--output", _OF_LISTINGS) for name in arguments.output.split(","))
+        return Form("table", tuple(column._replace(spared=0) for column in chosen), header)
 
     def text(
         self,
@@ -152,7 +152,8 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
             shown = [[name, *rest] for name, (_, *rest) in zip(first, cells(rows, form.columns), strict=True)]
         else:
             shown = cells(rows, form.columns)
-        return format_table(titles, shown, None if form.output == "wide" else width, header=form.header)
+        spared = [column.spared for column in form.columns]
+        return format_table(titles, shown, None if form.output == "wide" else width, header=form.header, spared=spared)
 
     # --- fields ---
 

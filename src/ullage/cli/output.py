@@ -23,7 +23,7 @@ class Column(NamedTuple):
     """A title and a function from a row to its cell; only `-o wide` shows `wide` columns.
 
     `key` is what `--sort` compares, where the cell has another order. A `moving` cell changes by itself, as an age
-    does.
+    does. Where a terminal is too narrow, columns that can be `spared` are left out, the highest first.
     """
 
     title: str
@@ -31,6 +31,7 @@ class Column(NamedTuple):
     wide: bool = False
     key: Callable[[Any], object] | None = None
     moving: bool = False
+    spared: int = 0
 
 
 def add_output(parser: argparse.ArgumentParser, *, inner: bool = False) -> None:

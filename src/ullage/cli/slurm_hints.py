@@ -142,13 +142,13 @@ def _cards_of_nodes(value: str) -> str:
 
 
 _PLACES = {
-    "%j": "$ULLAGE_SESSION",
-    "%A": "$ULLAGE_SESSION",
-    "%x": "$ULLAGE_SESSION",
-    "%J": "$ULLAGE_SESSION",
-    "%a": "$ULLAGE_ARRAY_INDEX",
-    "%u": "$USER",
-    "%N": "$ULLAGE_NODE",
+    "%j": "${ULLAGE_SESSION}",
+    "%A": "${ULLAGE_SESSION}",
+    "%x": "${ULLAGE_SESSION}",
+    "%J": "${ULLAGE_SESSION}",
+    "%a": "${ULLAGE_ARRAY_INDEX}",
+    "%u": "${USER}",
+    "%N": "${ULLAGE_NODE}",
 }
 """Patterns in names of files, and the variables of a program that have their values."""
 
