@@ -149,3 +149,42 @@ def test_a_module_that_workers_import_sends_names_only() -> None:
     data = pickles.dump(json.dumps)
     assert load(data).value is json.dumps
     assert load(data).received == ()
+
+
+def test_objects_of_classes_with_slots_come_back(outcome):
+    definitions = """
+    from dataclasses import dataclass
+
+    class Point:
+        __slots__ = ("x", "__hidden")
+
+        def __init__(self, x):
+            self.x = x
+            self.__hidden = 2 * x
+
+        def all(self):
+            return [self.x, self.__hidden]
+
+    class Named(Point):
+        __slots__ = "name"
+
+    @dataclass(slots=True, frozen=True)
+    class Row:
+        number: int
+        text: str = "none"
+
+    def moved(point):
+        assert not hasattr(point, "__dict__")
+        return Point(point.x + 1)
+
+    def named(name):
+        found = Named(1)
+        found.name = name
+        return found
+    """
+    calls = """
+    seen = [session.submit(moved, Point(1)).result().all(), session.submit(Row, 3).result() == Row(3)]
+    other = session.submit(named, "a").result()
+    seen += [other.all(), other.name, session.submit(repr, Row(4)).result()]
+    """
+    assert outcome(definitions, calls) == [[2, 4], True, [1, 2], "a", "Row(number=4, text='none')"]

@@ -153,11 +153,17 @@ async def count_up(number):
     yield number
 
 
-def test_an_async_generator_function_is_refused_by_name(client):
+def count_down(number):
+    yield number
+
+
+def test_a_generator_function_is_refused_by_name(client):
     with client.session() as session:
         for submit in (session.submit, session.map):
             with pytest.raises(InvalidRequest, match="function: count_up is an async generator function"):
                 submit(count_up, [1])
+            with pytest.raises(InvalidRequest, match=r"function: count_down is a generator function.*return a list"):
+                submit(count_down, [1])
 
 
 @pytest.mark.parametrize(
@@ -165,6 +171,7 @@ def test_an_async_generator_function_is_refused_by_name(client):
     [
         ({"retrys": 2}, "retrys: 2 is not valid: did you mean retries? The options of map are ordered, chunksize"),
         ({"retries": -1}, "retries: -1 is not valid: a whole number from 0"),
+        ({"buffersize": 0}, "buffersize: 0 is not valid: a whole number from 1 is needed, or None"),
         ({"retries": True}, "retries: True is not valid"),
         ({"retries": 1, "retry_on": "OSError"}, "retry_on: 'OSError' is not valid: give exception classes"),
         ({"retries": 1, "retry_on": (OSError, 3)}, "retry_on: "),

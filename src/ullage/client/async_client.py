@@ -19,6 +19,7 @@ from ullage.client.async_session import AsyncSession
 from ullage.client.client import Client, connect
 from ullage.client.offload import Offload, Unopened, in_own_thread, offloaded
 from ullage.client.spec import SessionOptions
+from ullage.client.unsendable import Unsendable
 from ullage.wire.event import EventBody
 
 
@@ -42,8 +43,10 @@ def aconnect(endpoint: str | None = None, token: str | None = None) -> Unopened[
     return Unopened(open_it)
 
 
-class AsyncClient:
+class AsyncClient(Unsendable):
     """A connection to a server, for one event loop; `aconnect` returns it. Its blocking twin is `sync`."""
+
+    _instead = "call ullage.connect() inside the function"
 
     def __init__(self, client: Client, offload: Offload) -> None:
         self.sync = client

@@ -9,15 +9,18 @@ from functools import partial
 from typing import Any, TypeVar
 
 from ullage.client.future import TaskFuture
+from ullage.client.unsendable import Unsendable
 
 T = TypeVar("T")
 
 
-class AsyncTaskFuture(asyncio.Future[T]):
+class AsyncTaskFuture(Unsendable, asyncio.Future[T]):
     """An `asyncio.Future` whose work runs under a session. Cancelling it, or who awaits it, cancels the task.
 
     `await` returns the value of the task, or raises its exception, with the traceback of the worker as a note.
     """
+
+    _instead = "send its result: await it first"
 
     def __init__(self, future: TaskFuture[T], cancel: Callable[[TaskFuture[T]], object]) -> None:
         super().__init__(loop=asyncio.get_running_loop())

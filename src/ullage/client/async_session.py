@@ -14,6 +14,7 @@ from ullage.client.async_future import AsyncTaskFuture, ended, until_called
 from ullage.client.chunk import each_result
 from ullage.client.future import TaskFuture
 from ullage.client.log import LogPiece, TaskLog
+from ullage.client.map_futures import MapFutures
 from ullage.client.mapping import MapOptions, MapPlan
 from ullage.client.offload import Offload, in_own_thread, offloaded
 from ullage.client.progress import shown_progress
@@ -22,18 +23,21 @@ from ullage.client.session import Session
 from ullage.client.session_log import SessionLog, TaskPiece
 from ullage.client.shown_logs import ShownLogs
 from ullage.client.transport import Transport
+from ullage.client.unsendable import Unsendable
 from ullage.wire.session import TaskBody
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
 
-class AsyncSession:
+class AsyncSession(Unsendable):
     """A session on a server, which runs tasks; `AsyncClient.session` and `AsyncClient.open_session` return it.
 
     Leaving its `async with` block waits for the submitted tasks and closes the session; an exception in the block, or
     the cancellation of the coroutine, cancels it. A session from `open_session` stays open.
     """
+
+    _instead = "open it inside the function, with ullage.connect().open_session(NAME)"
 
     def __init__(self, session: Session, offload: Offload, transport: Transport) -> None:
         self.id = session.id
@@ -156,38 +160,43 @@ class AsyncSession:
         return self._results(starting, plan, shown)
 
     async def _results(
-        self, starting: asyncio.Future[list[TaskFuture[Any]]], plan: MapPlan, shown: ShownLogs | None
+        self, starting: asyncio.Future[MapFutures], plan: MapPlan, shown: ShownLogs | None
     ) -> AsyncIterator[Any]:
         take = outcome_of if plan.keeps_failures else result_of
         left: dict[TaskFuture[Any], None] = {}
+        submitting: asyncio.Future[Any] = starting
         try:
-            left = dict.fromkeys(await asyncio.shield(starting))
-            total = len(left)
-            arranged = _in_order(left) if plan.ordered else _as_they_end(left)
-            with shown_progress(len(left)) if plan.progress else nullcontext(lambda: None) as advance:
+            futures = await asyncio.shield(starting)
+            left = dict.fromkeys(futures)
+            total = futures.total if plan.buffersize is None else None
+            arranged = _in_order(futures) if plan.ordered else _as_they_end(futures)
+            with shown_progress(total) if plan.progress else nullcontext(lambda: None) as advance:
                 while left:
                     future = await asyncio.wait_for(anext(arranged), plan.deadline.remaining())
                     del left[future]
+                    if plan.buffersize is not None:
+                        submitting = asyncio.ensure_future(self.offload.run(futures.submit))
+                        left.update(dict.fromkeys(await asyncio.shield(submitting)))
                     result = take(future, None)
                     for each in (result,) if plan.chunksize == 1 else each_result(result):
                         yield each
                     advance()
             if shown is not None:
-                await self.offload.run(shown.wait, total)
+                await self.offload.run(shown.wait, futures.total)
         finally:
             if shown is not None:
                 shown.close()
-            if not starting.done() or left:
-                self._give_up(starting)
+            if not submitting.done() or left:
+                self._give_up(submitting, left)
 
-    def _give_up(self, starting: asyncio.Future[list[TaskFuture[Any]]]) -> None:
+    def _give_up(self, submitting: asyncio.Future[Iterable[TaskFuture[Any]]], left: Iterable[TaskFuture[Any]]) -> None:
         """Cancel the calls of a map, also those that are submitted at this moment."""
 
-        def cancel(done: asyncio.Future[list[TaskFuture[Any]]]) -> None:
-            if not done.cancelled() and done.exception() is None:
-                self.sync.calls.exchange.cancel_soon(list(done.result()))
+        def cancel(done: asyncio.Future[Iterable[TaskFuture[Any]]]) -> None:
+            added = () if done.cancelled() or done.exception() is not None else done.result()
+            self.sync.calls.exchange.cancel_soon([*left, *added])
 
-        starting.add_done_callback(cancel)
+        submitting.add_done_callback(cancel)
 
     async def invoke(self, data: bytes) -> bytes | None:
         """Run a raw task to its end.
@@ -256,16 +265,14 @@ class AsyncSession:
         await self.offload.run(self.sync.delete)
 
 
-async def _in_order(futures: Iterable[TaskFuture[Any]]) -> AsyncIterator[TaskFuture[Any]]:
-    left = list(futures)
-    left.reverse()
-    while left:
-        future = left.pop()
+async def _in_order(futures: MapFutures) -> AsyncIterator[TaskFuture[Any]]:
+    while futures:
+        future = futures.take()
         await ended(future)
         yield future
 
 
-async def _as_they_end(futures: Iterable[TaskFuture[Any]]) -> AsyncIterator[TaskFuture[Any]]:
+async def _as_they_end(futures: MapFutures) -> AsyncIterator[TaskFuture[Any]]:
     queue: asyncio.Queue[TaskFuture[Any]] = asyncio.Queue()
     loop = asyncio.get_running_loop()
 
@@ -273,7 +280,7 @@ async def _as_they_end(futures: Iterable[TaskFuture[Any]]) -> AsyncIterator[Task
         if not loop.is_closed():
             loop.call_soon_threadsafe(queue.put_nowait, future)
 
-    for future in list(futures):
-        future.add_done_callback(put)
     while True:
+        while futures:
+            futures.take().add_done_callback(put)
         yield await queue.get()

@@ -11,6 +11,7 @@ from ullage.client.carrying import carried_for
 from ullage.client.chunk import Chunk, cut
 from ullage.client.exchange import Exchange
 from ullage.client.future import Decode, TaskFuture, decode_bytes, decode_value
+from ullage.client.map_futures import MapFutures
 from ullage.client.mapping import MapOptions, MapPlan, plan_map
 from ullage.client.outstanding import OutstandingCall
 from ullage.client.pickling import Prepare, SessionPickles, check_size
@@ -78,12 +79,24 @@ class SessionCalls:
         iterables: Iterable[Iterable[Any]],
         plan: MapPlan,
         shown: ShownLogs | None = None,
-    ) -> list[TaskFuture[Any]]:
-        """Submit the calls of one `map`, and return the futures of its tasks."""
+    ) -> MapFutures:
+        """Submit the calls of one `map`, or the first ones of a buffer, and return the futures of its tasks."""
         if shown is not None:
             shown.start()
+        futures = MapFutures(self._map_futures(function, iterables, plan))
+        try:
+            with self.exchange.adding():
+                futures.submit(plan.buffersize)
+        except BaseException:  # nobody gets the results of the calls before
+            self.exchange.cancel_soon(list(futures))
+            raise
+        return futures
+
+    def _map_futures(
+        self, function: Callable[..., Any], iterables: Iterable[Iterable[Any]], plan: MapPlan
+    ) -> Iterator[TaskFuture[Any]]:
+        """Submit each call of a `map` when its future is asked for."""
         calls = zip(*iterables, strict=False)  # as the built-in map
-        futures: list[TaskFuture[Any]] = []
         inputs: Iterator[tuple[tuple[Any, ...], int | None]]
         if plan.chunksize == 1:
             shared, retries = self._pickles.dump(function, self._prepare), plan.retries
@@ -93,17 +106,11 @@ class SessionCalls:
             shared, retries = self._pickles.dump(chunk, self._prepare), NO_RETRIES  # the chunk itself tries again
             inputs = (((each,), len(each)) for each in cut(calls, plan.chunksize))
         carried = self._carried_for(function)
-        try:
-            with self.exchange.adding():
-                for number, (args, size) in enumerate(inputs):
-                    place = None if plan.keyed is None else MapPlace(plan.keyed, number)
-                    call = self._call(shared, self._pickles.dump_call(args, {}, carried), decode_value, place)
-                    call.future.chunk = size
-                    futures.append(self._add(call, retries))
-        except BaseException:  # nobody gets the results of the calls before
-            self.exchange.cancel_soon(list(futures))
-            raise
-        return futures
+        for number, (args, size) in enumerate(inputs):
+            place = None if plan.keyed is None else MapPlace(plan.keyed, number)
+            call = self._call(shared, self._pickles.dump_call(args, {}, carried), decode_value, place)
+            call.future.chunk = size
+            yield self._add(call, retries)
 
     def _carried_for(self, function: Callable[..., Any]) -> Carried | None:
         return carried_for(function) if self._carries_context else None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -60,6 +61,13 @@ def cut(calls: Iterable[tuple[Any, ...]], size: int) -> Iterator[list[tuple[Any,
     remaining = iter(calls)
     while chunk := list(islice(remaining, size)):
         yield chunk
+
+
+def flattened(chunks: Generator[Any, None, None]) -> Generator[Any, None, None]:
+    """Yield the results of chunks one by one; closing it closes `chunks`."""
+    with closing(chunks):
+        for results in chunks:
+            yield from each_result(results)
 
 
 def each_result(results: Any) -> Iterator[Any]:

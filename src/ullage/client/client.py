@@ -15,6 +15,7 @@ from ullage.client.pickling import Prepare
 from ullage.client.placeable import refuse_unplaceable
 from ullage.client.session import Session
 from ullage.client.spec import SessionOptions, session_spec
+from ullage.client.unsendable import Unsendable
 from ullage.model.error import Unplaceable
 from ullage.model.variables import unknown_variables
 from ullage.wire.catalog import ApplicationBody, PutApplicationBody
@@ -38,8 +39,10 @@ def connect(endpoint: str | None = None, token: str | None = None, *, prepare: P
     return Client(reach(endpoint, token, start=True), prepare)
 
 
-class Client(ServerReads):
+class Client(Unsendable, ServerReads):
     """A connection to a server; several threads may use it."""
+
+    _instead = "call ullage.connect() inside the function"
 
     def __init__(self, api: Api, prepare: Prepare | None = None) -> None:
         super().__init__(api.transport)

@@ -15,13 +15,14 @@ from ullage.client.future import TaskFuture
 from ullage.client.prepared import BrokenInitializer, Initializer
 from ullage.client.session import Session
 from ullage.client.spec import SessionOptions
+from ullage.client.unsendable import Unsendable
 from ullage.model.error import InvalidRequest, invalid
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
 
-class Executor(concurrent.futures.Executor):
+class Executor(Unsendable, concurrent.futures.Executor):
     """A replacement for `ProcessPoolExecutor`: one session, with the options of `Client.session`.
 
     `max_workers` is the option `max_instances`. `initializer(*initargs)` is called once in each worker process before
@@ -85,9 +86,16 @@ class Executor(concurrent.futures.Executor):
         return future
 
     def map(
-        self, fn: Callable[..., T], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+        buffersize: int | None = None,
     ) -> Iterator[T]:
         """Yield results in order; `chunksize` calls make one task.
+
+        With `buffersize`, as in Python 3.14, the iterables are read when they are needed, and may be endless.
 
         Raises:
             RuntimeError: after `shutdown`; a `BrokenExecutor` after the initializer failed.
@@ -95,7 +103,7 @@ class Executor(concurrent.futures.Executor):
 
         """
         self._require_open()
-        return self.session.map(fn, *iterables, timeout=timeout, chunksize=chunksize)
+        return self.session.map(fn, *iterables, timeout=timeout, chunksize=chunksize, buffersize=buffersize)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Accept no more calls; close the session once the submitted ones have ended.

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 from ullage.client.log import TaskLog
 from ullage.client.pickling import load
 from ullage.client.retry import Attempts
+from ullage.client.unsendable import Unsendable
 from ullage.model.task import TaskState
 from ullage.wire.session import Result
 from ullage.worker.service import TaskFailed
@@ -45,13 +46,15 @@ class Server(Protocol):
         """Raise if this process cannot receive results."""
 
 
-class TaskFuture(Future[T]):
+class TaskFuture(Unsendable, Future[T]):
     """A `concurrent.futures.Future` whose work runs under a session.
 
     `task` is the id of the task, None until the server has accepted it. `result()` raises the exception of the task
     itself, with the traceback of the worker as a note; `TaskFailed` if it cannot. `may_resume` says that a later client
     can find the task again, so that it goes on without this one; `chunk` is the number of its calls in a chunk.
     """
+
+    _instead = "send its result()"
 
     def __init__(self, decode: Decode, server: Server, *, may_resume: bool = False) -> None:
         super().__init__()
@@ -210,8 +213,16 @@ def decode_value(result: Result) -> Any:
 
     """
     if result.state == TaskState.SUCCEED:
-        return None if result.output is None else load(result.output)
+        return None if result.output is None else _loaded(result.task, result.output)
     raise exception_of(result.output, result.message) or _failure(result)
+
+
+def _loaded(task: int, output: bytes) -> Any:
+    try:
+        return load(output)
+    except Exception as error:
+        error.add_note(f"task {task} succeeded, but its result cannot be unpickled in this process")
+        raise
 
 
 def exception_of(output: bytes | None, message: str) -> BaseException | None:

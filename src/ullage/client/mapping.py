@@ -16,7 +16,9 @@ from ullage.model.nearest import did_you_mean
 class MapOptions(TypedDict, total=False):
     """Options of `map`.
 
-    `ordered=False` yields results as they end. `chunksize` calls make one task. `timeout` is in seconds from the call
+    `ordered=False` yields results as they end. `chunksize` calls make one task. At most `buffersize`
+    tasks are submitted whose results the iterator has not yielded, and the iterables are read when they are needed, so
+    that they may be endless; without it all are read at once. `timeout` is in seconds from the call
     of `map` to the last result. `progress` shows how many calls have ended: a bar where stderr is a terminal, and in
     notebooks. A call that raises one of `retry_on` (an exception class or a tuple, by default `Exception`) is tried
     again up to `retries` times, in a chunk by the same executor. With `key`, in a session from `open_session`, the same
@@ -27,6 +29,7 @@ class MapOptions(TypedDict, total=False):
 
     ordered: bool
     chunksize: int
+    buffersize: int | None
     progress: bool
     logs: bool
     timeout: float | None
@@ -40,6 +43,7 @@ class MapPlan(NamedTuple):
 
     ordered: bool
     chunksize: int
+    buffersize: int | None
     progress: bool
     deadline: Deadline
     retries: Retries
@@ -62,6 +66,9 @@ def plan_map(function: Callable[..., Any], options: MapOptions, *, keeps_failure
     chunksize, key = options.get("chunksize", 1), options.get("key")
     if not isinstance(chunksize, int) or chunksize < 1:
         raise invalid("chunksize", chunksize, "a whole number from 1 is needed")
+    buffersize = options.get("buffersize")
+    if buffersize is not None and (not isinstance(buffersize, int) or buffersize < 1):
+        raise invalid("buffersize", buffersize, "a whole number from 1 is needed, or None to submit all calls at once")
     check_callable(function)
     retries = check_retries(options.get("retries", 0), options.get("retry_on", Exception))
     keyed = None
@@ -69,10 +76,11 @@ def plan_map(function: Callable[..., Any], options: MapOptions, *, keeps_failure
         keyed = KeyedMap(key, function, chunksize)
         require_open_session(key, stays_open=stays_open)
     return MapPlan(
-        options.get("ordered", True),
-        chunksize,
-        options.get("progress", False),
-        Deadline(options.get("timeout")),
+        ordered=options.get("ordered", True),
+        chunksize=chunksize,
+        buffersize=buffersize,
+        progress=options.get("progress", False),
+        deadline=Deadline(options.get("timeout")),
         retries=retries,
         keyed=keyed,
         keeps_failures=keeps_failures,

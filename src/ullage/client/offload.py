@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from ullage.client.future import TaskFuture
-from ullage.model.error import UllageError
+from ullage.model.error import Conflict, UllageError
 
 THREADS = 4
 """The most threads of one client; each keeps a connection."""
@@ -28,12 +28,19 @@ class Offload:
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(THREADS, "ullage-async")
+        self._closed = False
 
     async def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what `function` returns in one of the threads, with the context variables of the caller.
 
         The call is not interrupted when the coroutine that waits for it is cancelled.
+
+        Raises:
+            Conflict: the client is closed (`client-closed`).
+
         """
+        if self._closed:
+            raise Conflict("the client is closed; create a new one with ullage.aconnect()", code="client-closed")
         call = partial(copy_context().run, function, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
@@ -44,6 +51,7 @@ class Offload:
 
     async def close(self) -> None:
         """Wait for the calls in the threads, such as cancellations, and let the threads end."""
+        self._closed = True
         await asyncio.to_thread(self._threads.shutdown)
 
 
@@ -110,6 +118,9 @@ class Unopened(Generic[E]):
     def __init__(self, open_it: Callable[[], Coroutine[Any, Any, E]]) -> None:
         self._open = open_it
         self._opened: E | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"{name}: it is not open yet; use `async with`, or `await` it first")
 
     def __await__(self) -> Generator[Any, Any, E]:
         """Return the opened object."""

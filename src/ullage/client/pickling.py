@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from inspect import isasyncgenfunction
+from inspect import isasyncgenfunction, isgeneratorfunction
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -27,15 +27,17 @@ def check_callable(function: object) -> None:
     """Refuse a value that cannot be called, or whose result cannot be sent back.
 
     Raises:
-        InvalidRequest: it is not callable (often it is the result of a call), or it is an async generator function.
+        InvalidRequest: it is not callable (often it is the result of a call), or it is a generator function.
 
     """
     if not callable(function):
         raise invalid("function", function, "give the function itself, and its arguments after it: submit(f, 1, 2)")
-    if isasyncgenfunction(function):
+    asynchronous = isasyncgenfunction(function)
+    if asynchronous or isgeneratorfunction(function):
         name = getattr(function, "__qualname__", function)
-        text = f"function: {name} is an async generator function, whose values cannot be sent back one by one"
-        raise InvalidRequest(f"{text}; return a list from a coroutine function instead", field="function")
+        kind, fix = ("n async", "a list from a coroutine function") if asynchronous else ("", "a list")
+        text = f"function: {name} is a{kind} generator function, whose values cannot be sent back one by one"
+        raise InvalidRequest(f"{text}; return {fix} instead", field="function")
 
 
 def check_size(size: int) -> None:
@@ -57,7 +59,9 @@ def _refusal(field: str, named: Iterable[tuple[str, object]], error: Exception) 
             SentGlobals().dump(value)
         except Exception as cause:  # noqa: BLE001  # user classes may do anything when pickled
             text = f"{field}: {name} ({type(value).__name__}) cannot be sent to an executor: {cause}"
-            return InvalidRequest(f"{text}; create it inside the function, or send plain data instead", field=field)
+            if not isinstance(cause, InvalidRequest):
+                text += "; create it inside the function, or send plain data instead"
+            return InvalidRequest(text, field=field)
     return InvalidRequest(f"{field}: cannot be sent to an executor: {error}", field=field)
 
 

@@ -16,7 +16,7 @@ _EVERY_S = 0.2
 
 
 @contextmanager
-def shown_progress(total: int) -> Iterator[Advance]:
+def shown_progress(total: int | None) -> Iterator[Advance]:
     """Show progress in the block: a bar in a notebook, or on stderr if that is a terminal. Yield what counts one more.
 
     The bar of a notebook is HTML of its own: it needs no widgets, and stays in the saved notebook.
@@ -43,7 +43,7 @@ def shown_progress(total: int) -> Iterator[Advance]:
 class NotebookBar:
     """The bar in the output of a cell."""
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int | None) -> None:
         display = import_module("IPython.display").display  # IPython is loaded already
         self._total = total
         self._done = 0
@@ -62,7 +62,8 @@ class NotebookBar:
         self._handle.update(self)
 
     def __repr__(self) -> str:
-        return f"{self._done:,} of {self._total:,} in {time.monotonic() - self._began:.0f} s"
+        of = "" if self._total is None else f" of {self._total:,}"
+        return f"{self._done:,}{of} in {time.monotonic() - self._began:.0f} s"
 
     def _repr_html_(self) -> str:
         from ullage.wire.html import bar  # noqa: PLC0415  # only notebooks need it

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
 from ullage.client.future import TaskFuture
+from ullage.client.map_futures import MapFutures
 from ullage.client.progress import shown_progress
 from ullage.model.error import invalid
 
@@ -66,47 +67,50 @@ class Deadline:
         return None if self._ends is None else max(0.0, self._ends - time.monotonic())
 
 
-def in_order(futures: list[TaskFuture[Any]], deadline: Deadline, cancel: Cancel, take: Take) -> Iterator[Any]:
-    """Yield results in the order of `futures`, and remove each future to free its memory."""
-    futures.reverse()
+def in_order(futures: MapFutures, deadline: Deadline, cancel: Cancel, take: Take) -> Generator[Any, None, None]:
+    """Yield results in the order of `futures`, and submit a further task for each."""
     try:
         while futures:
-            yield _last_result(futures, deadline, take)
+            yield _first_result(futures, deadline, take)
     finally:
-        cancel(list(reversed(futures)))
+        cancel(list(futures))
 
 
-def _last_result(futures: list[TaskFuture[Any]], deadline: Deadline, take: Take) -> Any:
-    """Remove the last future and return its result. After an error the future remains."""
-    future = futures.pop()
+def _first_result(futures: MapFutures, deadline: Deadline, take: Take) -> Any:
+    """Take the first future and return its result. After an error the future remains."""
+    future = futures.take()
     try:
-        return take(future, deadline.remaining())
+        result = take(future, deadline.remaining())
     except BaseException:
-        futures.append(future)
+        futures.put_back(future)
         raise
+    futures.submit()
+    return result
 
 
-def as_they_end(futures: list[TaskFuture[Any]], deadline: Deadline, cancel: Cancel, take: Take) -> Iterator[Any]:
-    """Yield results in the order in which the futures end."""
+def as_they_end(futures: MapFutures, deadline: Deadline, cancel: Cancel, take: Take) -> Generator[Any, None, None]:
+    """Yield results in the order in which the futures end, and submit a further task for each."""
     ended: queue.SimpleQueue[TaskFuture[Any]] = queue.SimpleQueue()
-    left = dict.fromkeys(futures)
-    futures.clear()
-    for future in left:
-        future.add_done_callback(ended.put)  # type: ignore[arg-type]  # it is called with the future itself
+    left: dict[TaskFuture[Any], None] = {}
     try:
-        while left:
+        while futures or left:
+            while futures:
+                future = futures.take()
+                left[future] = None
+                future.add_done_callback(ended.put)  # type: ignore[arg-type]  # it is called with the future itself
             try:
                 future = ended.get(timeout=deadline.remaining())
             except queue.Empty:
                 raise TimeoutError from None
             del left[future]
+            futures.submit()
             yield take(future, None)
     finally:
-        cancel(list(left))
+        cancel([*left, *futures])
 
 
-def with_progress(results: Iterator[T], total: int) -> Iterator[T]:
-    """Yield the same results, and show how many there were of `total`."""
+def with_progress(results: Iterator[T], total: int | None) -> Generator[T, None, None]:
+    """Yield the same results, and show how many there were of `total`; None is an unknown number."""
     with shown_progress(total) as advance:
         for result in results:
             yield result

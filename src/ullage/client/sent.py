@@ -14,6 +14,7 @@ import sys
 import uuid
 from collections import ChainMap
 from contextvars import ContextVar
+from enum import Enum
 from itertools import count
 from operator import attrgetter
 from types import FunctionType
@@ -125,7 +126,7 @@ class _SentPickler(_Pickler):
             return reduced
         if isinstance(value, FunctionType):
             return self._with_globals(value, reduced)
-        return self._with_versions(reduced)
+        return self._with_versions(value, reduced)
 
     def _reduce_cached(self, value: Any) -> Reduced:
         """Reduce a function of `functools.lru_cache`, which cloudpickle would look for in the main module."""
@@ -141,9 +142,13 @@ class _SentPickler(_Pickler):
         state = module, self._sent.versions(slots["__globals__"]), complete, state
         return make, (code, shared, *rest), state, None, None, received.set_function
 
-    def _with_versions(self, reduced: Reduced) -> Reduced:
+    def _with_versions(self, defined: type, reduced: Reduced) -> Reduced:
         make, arguments, state, *_, complete = reduced
         attributes, _ = state
+        if "__slots__" in attributes and not issubclass(defined, Enum):
+            # cloudpickle sets this attribute later: objects would have a `__dict__` there, and not come back.
+            kind, name, bases, namespace, *rest = arguments
+            arguments = (kind, name, bases, {**namespace, "__slots__": attributes["__slots__"]}, *rest)
         return make, arguments, (self._sent.versions(attributes), complete, state), None, None, received.set_class
 
 

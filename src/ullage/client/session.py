@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
-from itertools import chain
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
 
@@ -14,7 +13,7 @@ import msgspec
 
 from ullage.client.api import Api, LogPart, list_tasks
 from ullage.client.calls import SessionCalls
-from ullage.client.chunk import each_result
+from ullage.client.chunk import flattened
 from ullage.client.future import TaskFuture
 from ullage.client.log import TaskLog
 from ullage.client.mapping import MapOptions
@@ -23,6 +22,7 @@ from ullage.client.results import as_they_end, in_order, outcome_of, result_of, 
 from ullage.client.session_log import SessionLog
 from ullage.client.spec import seconds_of
 from ullage.client.transport import Patience
+from ullage.client.unsendable import Unsendable
 from ullage.model.error import Conflict, UllageError, Unavailable
 from ullage.wire.explanation import Explanation
 from ullage.wire.history import StartBody
@@ -38,12 +38,14 @@ _CLOSE_S = 30.0
 """The most seconds that closing waits for cancelled tasks to end."""
 
 
-class Session:
+class Session(Unsendable):
     """A session on a server, which runs tasks; `Client.session` and `Client.open_session` return it.
 
     Leaving its `with` block waits for the submitted tasks and closes the session; an exception in
     the block cancels it. A session from `open_session` stays open.
     """
+
+    _instead = "open it inside the function, with ullage.connect().open_session(NAME)"
 
     def __init__(
         self,
@@ -150,7 +152,7 @@ class Session:
         return_exceptions: bool = False,
         **options: Unpack[MapOptions],
     ) -> Iterator[Any]:
-        """Call `function` with one item of each iterable at a time. All calls are submitted at once.
+        """Call `function` with one item of each iterable at a time. All are submitted at once without a `buffersize`.
 
         Results come in order, or with `ordered=False` as they end. The first failure is raised; `return_exceptions`
         yields exceptions in the places of results. The remaining calls are cancelled after a failure, after a timeout,
@@ -165,15 +167,15 @@ class Session:
         plan = self.calls.plan(function, options, keeps_failures=return_exceptions)
         shown = self.calls.shown_logs(plan)
         futures = self.calls.submit_map(function, iterables, plan, shown)
-        total = len(futures)
+        total = futures.total if plan.buffersize is None else None
         take = outcome_of if plan.keeps_failures else result_of
         arrange = in_order if plan.ordered else as_they_end
-        results: Iterator[Any] = arrange(futures, plan.deadline, self._exchange.cancel_soon, take)
+        results: Generator[Any, None, None] = arrange(futures, plan.deadline, self._exchange.cancel_soon, take)
         if shown is not None:
-            results = shown.around(results, total)
+            results = shown.around(results, futures)
         if plan.progress:
             results = with_progress(results, total)
-        return results if plan.chunksize == 1 else chain.from_iterable(map(each_result, results))
+        return results if plan.chunksize == 1 else flattened(results)
 
     def run(self, data: bytes) -> TaskFuture[bytes | None]:
         """Submit a raw task: the worker of the application receives `data` and returns the output.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TypeVar
 
 from ullage.client.api import Api
+from ullage.client.map_futures import MapFutures
 from ullage.client.prefixed import PrefixedOutput
 from ullage.client.session_log import SessionLog
 from ullage.model.error import UllageError
@@ -38,11 +39,11 @@ class ShownLogs:
         self._thread = threading.Thread(target=self._show, args=(log,), name="ullage-logs", daemon=True)
         self._thread.start()
 
-    def around(self, results: Iterator[T], total: int) -> Iterator[T]:
-        """Yield the same results of `total` tasks. Return once their output is shown too."""
+    def around(self, results: Iterator[T], futures: MapFutures) -> Generator[T, None, None]:
+        """Yield the same results of the tasks of a map. Return once their output is shown too."""
         try:
             yield from results
-            self.wait(total)
+            self.wait(futures.total)
         finally:
             self.close()
 

@@ -31,7 +31,7 @@ class SessionOptions(TypedDict, total=False):
     `task_timeout_s` the longest time of one task; their defaults are those of the application. A task that is evicted,
     cancelled or too late gets SIGTERM, and SIGKILL after `grace_s` seconds; with `signal="USR1@60"` it gets SIGUSR1
     60 seconds before its time limit or an eviction ends it. With `close_when_done` the session
-    closes itself once its tasks have ended. Every executor gets `common_data` once. `environment` and
+    closes itself once its tasks have ended. Every executor gets `common_data`, at most 6 MB, once. `environment` and
     `working_directory` are for the executors. It runs `after` other sessions have ended with
     success (`ok:ID`), ended (`end:ID`), failed (`fail:ID`) or started (`start:ID`), and not before `begin_at` (a
     `datetime`, or seconds since 1970). The URL `notify` gets a notice of its end, or with `notify_on` "fail" only if a
@@ -54,7 +54,7 @@ class SessionOptions(TypedDict, total=False):
     signal: str | None
     close_when_done: bool
     environment: Mapping[str, str]
-    working_directory: str | None
+    working_directory: str | os.PathLike[str] | None
     after: str | Sequence[str]
     begin_at: datetime | float | None
     notify: str | None
@@ -62,6 +62,24 @@ class SessionOptions(TypedDict, total=False):
     wait: bool
     carry_context: bool
     owner: str | None
+
+
+_OTHER_WORDS = {
+    **dict.fromkeys(("num_cpus", "num_gpus", "cpus", "gpus", "resources"), 'resreq="cpu=1,mem=1g,gpu=1"'),
+    **dict.fromkeys(("cpu", "mem", "memory", "gpu", "vram"), 'resreq="cpu=1,mem=1g,gpu=1"'),
+    **dict.fromkeys(("max_workers", "num_workers", "n_workers", "n_jobs", "max_concurrency"), "max_instances"),
+    **dict.fromkeys(("env", "env_vars"), "environment"),
+    **dict.fromkeys(("cwd", "working_dir"), "working_directory"),
+    **dict.fromkeys(("initializer", "initargs"), "ullage.Executor(initializer=..., initargs=...)"),
+    "runtime_env": "environment and working_directory",
+    "max_retries": "retries",
+    "timeout": "task_timeout_s",
+    "depends_on": "after",
+}
+"""What other libraries name differently."""
+
+MOST_COMMON_DATA = 6_000_000
+"""The most bytes of `common_data`: the server accepts a body of 8 MiB, where they take a third more as text."""
 
 
 def session_spec(name: str | None, options: SessionOptions) -> CreateSession:
@@ -94,7 +112,9 @@ def _refuse_unknown(options: SessionOptions) -> None:
     known = list(SessionOptions.__annotations__)
     for name, value in options.items():
         if name not in known:
-            raise invalid(name, value, f"{did_you_mean(name, known)}The options of a session are {', '.join(known)}")
+            other = _OTHER_WORDS.get(name)
+            meant = did_you_mean(name, known) if other is None else f"did you mean {other}? "
+            raise invalid(name, value, f"{meant}The options of a session are {', '.join(known)}")
 
 
 def _check_values(options: SessionOptions) -> None:
@@ -107,6 +127,24 @@ def _check_values(options: SessionOptions) -> None:
         raise invalid("task_timeout_s", timeout, "a number of seconds is needed; omit it for no limit")
     if data is not None:
         check_bytes("common_data", data)
+        _check_common_size(len(data))
+    _check_environment(options.get("environment", {}))
+
+
+def _check_common_size(size: int) -> None:
+    if size > MOST_COMMON_DATA:
+        text = f"common_data: it has {size:,} bytes, at most {MOST_COMMON_DATA:,} can be sent"
+        fix = "bind a larger value to the function: functools.partial(f, data)"
+        raise InvalidRequest(f"{text}; {fix}", field="common_data")
+
+
+def _check_environment(environment: object) -> None:
+    if not isinstance(environment, Mapping):
+        raise invalid("environment", environment, 'a mapping of texts is needed, such as {"LEVEL": "3"}')
+    for name, value in environment.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            fix = f"it and its value ({type(value).__name__}) have to be texts; convert them by str()"
+            raise invalid("environment", name, fix)
 
 
 def check_bytes(field: str, data: object) -> None:
@@ -151,7 +189,8 @@ def seconds_of(at: datetime | float | None) -> float | None:
 
 def _setup(application: str, options: SessionOptions) -> SetupBody:
     environment = dict(options.get("environment", {}))
-    directory = options.get("working_directory")
+    given = options.get("working_directory")
+    directory = None if given is None else os.fspath(given)
     if application != FUNCTION_NAME:
         return SetupBody(environment=environment, working_directory=directory)
     # Workers import functions as the caller does: same interpreter, same directory of scripts.

@@ -40,9 +40,9 @@ _CONDITIONS = (
 )
 _KEYS = ("cpu", "mem", "gpu", *_CONDITIONS, "numa", "links")
 _OTHER_WORDS = {
-    **dict.fromkeys(("core", "cores", "vcpu", "vcpus"), "cpu"),
+    **dict.fromkeys(("core", "cores", "vcpu", "vcpus", "num_cpus"), "cpu"),
     **dict.fromkeys(("ram", "rss"), "mem"),
-    **dict.fromkeys(("card", "cards", "device", "devices"), "gpu"),
+    **dict.fromkeys(("card", "cards", "device", "devices", "num_gpus"), "gpu"),
     **dict.fromkeys(("gpu_mem", "gpu_memory", "gpumem", "hbm"), "vram"),
 }
 _FORM = "write a comma list such as cpu=2,mem=4g,gpu=1"

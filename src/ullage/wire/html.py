@@ -59,12 +59,10 @@ def facts(pairs: Iterable[tuple[str, Any]]) -> str:
     return f"<table>{''.join(lines)}</table>"
 
 
-def bar(done: int, total: int, text: str) -> str:
-    """Return a bar with a text beside it."""
-    return (
-        f'<progress value="{done}" max="{max(total, 1)}" style="width:20em;vertical-align:middle"></progress> '
-        f"<span>{html.escape(text)}</span>"
-    )
+def bar(done: int, total: int | None, text: str) -> str:
+    """Return a bar with a text after it; it has no length where the total is unknown."""
+    length = "" if total is None else f' value="{done}" max="{max(total, 1)}"'
+    return f'<progress{length} style="width:20em;vertical-align:middle"></progress> <span>{html.escape(text)}</span>'
 
 
 def _is_long(value: object) -> bool:
