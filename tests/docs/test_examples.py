@@ -85,11 +85,19 @@ def test_functions_raise_in_the_caller(server: LiveServer, tmp_path: Path) -> No
 
 def test_a_map_tries_again_and_a_run_with_a_key_is_found_again(server: LiveServer, tmp_path: Path) -> None:
     page = "docs/how-to/call-functions.md"
-    (_, retried, resumed, greeted), (shown,) = blocks(page, "python"), blocks(page, "text")
+    _, retried, _, _, resumed, greeted = blocks(page, "python")
+    shown, *_ = blocks(page, "text")
     assert run_python(retried, tmp_path) == shown
     assert [run_python(resumed, tmp_path) for _ in range(2)] == ["328350\n"] * 2
     assert "100" in run(["ullage", "sessions"], tmp_path)
     assert run_python(greeted, tmp_path) == "hello ann\n"
+
+
+def test_large_data_is_bound_and_calls_make_calls(server: LiveServer, tmp_path: Path) -> None:
+    page = "docs/how-to/call-functions.md"
+    _, _, bound, within, _, _ = blocks(page, "python")
+    _, *shown = blocks(page, "text")
+    assert [run_python(bound, tmp_path), run_python(within, tmp_path)] == shown
 
 
 def test_the_asyncio_example_prints_its_output(server: LiveServer, tmp_path: Path) -> None:
