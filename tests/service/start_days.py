@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from statistics import median
+from statistics import mean, median
 
 from tests.service.days.day import Day
 from tests.service.days.engine import Agenda, SlowEngine
@@ -104,6 +104,11 @@ class Figures:
         return sum(each.inside for each in self.judged) / len(self.judged)
 
     @property
+    def stated(self) -> float:
+        """The share of starts in the range that the estimates state."""
+        return mean(each.estimate.confidence or 0.0 for each in self.judged)
+
+    @property
     def before(self) -> float:
         """The share of starts before the range."""
         early = [each for each in self.judged if each.started_at < each.estimate.earliest - SLACK_S]
@@ -142,8 +147,8 @@ class Figures:
             return f"{self.asked} asked, {self.unknown} unknown, {self.open} open"
         return (
             f"{self.asked:5} asked, {self.unknown / self.asked:4.0%} unknown, {self.open:3} open | wait "
-            f"{self.wait_s / 60:6.1f} min | inside {self.inside:4.0%}, before {self.before:4.0%} | "
-            f"error {self.error:5.2f}, width {self.width:5.2f} | "
+            f"{self.wait_s / 60:6.1f} min | inside {self.inside:4.0%} ({self.stated:.0%} stated), "
+            f"before {self.before:4.0%} | error {self.error:5.2f}, width {self.width:5.2f} | "
             f"by limits: error {self.limits_error:6.2f}, inside {self.limits_inside:4.0%}"
         )
 
@@ -182,7 +187,8 @@ class Foreteller:
         self.waits: dict[str, Judged] = {}
 
     def ask(self, service: UllageService, now: float) -> None:
-        new = [name for name in service.starts.waiting() if name not in self.found]
+        waiting = service.starts.waiting()
+        new = [name for name in waiting if name not in self.found and not service.starts.refusal(name)]
         if not new:
             return
         names = self._rng.sample(new, min(self._each, len(new)))

@@ -9,7 +9,8 @@ from ullage.core.placing.policy import Policy
 from ullage.core.verdict.sentences import MEANINGS
 from ullage.model.history import PastSession
 from ullage.model.rejection import Code
-from ullage.service.foresight import CONFIDENCE, Estimate
+from ullage.service.foresight import CONFIDENCE, RUNS, Estimate, Judge
+from ullage.service.future import FutureStarts
 from ullage.service.starts import PAST
 
 
@@ -42,7 +43,7 @@ def test_a_session_starts_when_those_before_it_have_ended_as_long_ones_as_before
         found = lab.service.starts.estimating(["next", "last"], past(lab))()
         assert found["next"].at == pytest.approx(lab.now + 60, abs=1)
         assert found["last"].at == pytest.approx(lab.now + 160, abs=1)
-        assert "5 past sessions" in found["next"].text
+        assert "as long as those of 5 sessions before" in found["next"].text
 
 
 def test_the_range_is_that_of_the_past() -> None:
@@ -57,6 +58,29 @@ def test_the_range_is_that_of_the_past() -> None:
         assert found.latest is not None
         assert lab.now + 50 <= found.earliest <= found.at <= found.latest <= lab.now + 200
         assert found.confidence == CONFIDENCE
+
+
+def test_a_few_futures_that_end_before_make_the_chance_less_and_most_of_them_leave_no_estimate() -> None:
+    with Lab(a_node(cpu=1)) as lab:
+        for number in range(5):
+            work(lab, f"past-{number}", 100)
+        lab.session("runs", tasks=1, close_when_done=True)
+        lab.session("next", tasks=1)
+        present = lab.service.starts.present(past(lab))()
+
+    def judged(known: int) -> Estimate:
+        futures = [FutureStarts(started={"next": lab.now + number}) for number in range(known)]
+        cut = [FutureStarts(cut_at=lab.now + 600) for _ in range(RUNS - known)]
+        return Judge(present, [*cut, *futures], 0).estimate("next")
+
+    every, most, half, few = judged(RUNS), judged(RUNS - 3), judged(RUNS // 2 + 1), judged(RUNS // 2)
+    assert (every.confidence, "never" in every.text) == (CONFIDENCE, False)
+    assert (most.earliest, most.at, most.latest) == (lab.now, lab.now + RUNS // 2, lab.now + RUNS - 4)
+    assert most.confidence == 0.7
+    assert "in 3 of them it starts later than that, or never" in most.text
+    assert (half.at, half.confidence) == (half.latest, 0.4)
+    assert few.at is None
+    assert f"in {RUNS - RUNS // 2} of {RUNS} futures it does not start within the 10 minutes" in few.text
 
 
 def test_without_a_past_the_time_limit_counts_and_without_both_there_is_no_estimate() -> None:
@@ -84,6 +108,15 @@ def test_what_does_not_wait_or_can_never_start_has_a_reason_and_no_time() -> Non
         assert estimate(lab, "idle").text == "no estimate: it has no tasks that wait"
         assert estimate(lab, "wide").text.startswith("no estimate: ")
         assert {estimate(lab, name).at for name in ("runs", "idle", "wide")} == {None}
+
+
+def test_what_ended_tasks_of_open_sessions_tell_is_named() -> None:
+    with Lab(a_node(cpu=1), policy=Policy(reclaim_grace_s=None)) as lab:
+        lab.session("array", tasks=3)
+        lab.pass_time(10)
+        lab.finish("array")
+        lab.session("next", tasks=1)
+        assert "tasks as long as those of 1 session before" in estimate(lab, "next").text
 
 
 def test_an_estimate_changes_nothing() -> None:
@@ -118,5 +151,6 @@ def test_a_begin_that_is_far_away_is_not_foreseen_and_costs_no_more() -> None:
         found = estimate(lab, "night")
         assert found.at is None
         assert found.text == f"no estimate: {MEANINGS[Code.BEGIN_TIME]}"
+        assert "night" in lab.service.starts.waiting(), "who lists the waiting sessions sees the reason"
         lab.session("evening", tasks=1, begin_at=lab.now + 86_400)
         assert "futures it does not start within the" in estimate(lab, "evening").text

@@ -37,7 +37,6 @@ from ullage.core.placing.policy import Policy
 from ullage.core.sharing.entitlement import (
     Leaves,
     entitlement,
-    has_room,
     place_unit,
     share_tree,
     shortage,
@@ -74,7 +73,7 @@ class _Cycle:
         self._time = now
         self._deserved = deserved
         self._now = Placer(world.fleet, policy)
-        self._empty = Placer(world.fleet.emptied(), policy)
+        self._empty, self._reach = Placer(world.fleet.emptied(), policy), Reach(world.fleet, policy, world.queues)
         self._outlook: Placer | None = None
         self._demands = {demand.session: demand for demand in world.demands}
         self._held = world.held()
@@ -223,7 +222,7 @@ class _Cycle:
         """Serve the longest waiting session of each priority: of those below their entitlement, or of the others."""
         for demand in sorted(self._world.demands, key=_longest_waiting):
             leaf = self._leaves[demand.session]
-            if demand.waiting_since is None or not wanted_units(demand) or not has_room(self._empty, demand):
+            if demand.waiting_since is None or not wanted_units(demand) or self._reach.room(demand) < demand.batch_size:
                 continue
             short = leaf.held * demand.batch_size < self._deserved.get(demand.session, 0)
             if short is not entitled or (leaf.held and not short) or self._at_maximum(demand):
@@ -280,7 +279,6 @@ class _Cycle:
             self._wake_at.extend(at for at in ends if self._time < at < inf)
 
     def _explain_waiting(self) -> None:
-        reach = Reach(self._world.fleet, self._policy, self._world.queues)
         for demand in self._world.demands:
             leaf = self._leaves[demand.session]
             held = leaf.held * demand.batch_size
@@ -288,7 +286,7 @@ class _Cycle:
                 self._waiting[demand.session] = Code.MAX_INSTANCES  # what is promised to it waits for its own to leave
             if held >= demand.want or demand.session in self._waiting:
                 continue
-            obstacle = reach.obstacle(demand)
+            obstacle = self._reach.obstacle(demand)
             if demand.held_back is not None and (demand.held_back is Code.CLOSED or obstacle not in NEVER_PLACED):
                 self._waiting[demand.session] = demand.held_back
             elif obstacle is not None:

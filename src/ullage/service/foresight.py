@@ -3,13 +3,15 @@
 If the real start and those of n futures were equally likely in any order, the real one would lie between the first and
 the last of n with the chance (n - 1) / (n + 1): 9 times of 10 for 19 futures. But futures do not know what users will
 do: on replayed days (`make bench ARGS=starts`) about 8 of 10 starts lay in the range. That is what an estimate states.
+
+Some futures may end before a session starts in them: they cost too much, or what it waits for is not foreseen. Its
+start is then taken to be after all others, so the range is that of the others, and its chance is less by their part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import inf
 
 from ullage.core.verdict.sentences import CURES, MEANINGS
 from ullage.model.counted import counted
@@ -34,8 +36,8 @@ MOST_WAITING = 500
 class Estimate:
     """When a session gets its first executor: as likely before as after `at`, and from `earliest` to `latest`.
 
-    It lies in the range with the chance `confidence`. All are None where nothing is foreseen; `text` says why, or what
-    the estimate is based on.
+    It lies in the range with the chance `confidence`. All are None where less than half of the futures know it; `text`
+    says why, or what the estimate is based on.
     """
 
     at: float | None = None
@@ -55,26 +57,30 @@ def foresee(present: Present, sessions: Iterable[str]) -> dict[str, Estimate]:
         return found
     futures = [Future(present, seed).run(wanted, MOST_WORK // RUNS) for seed in range(RUNS)]
     unknown = sum(not each.durations.known for each in present.prospects.values())
-    judge = _Judge(present, futures, unknown)
+    judge = Judge(present, futures, unknown)
     return found | {name: judge.estimate(name) for name in wanted}
 
 
 @dataclass(frozen=True, slots=True)
-class _Judge:
+class Judge:
+    """Makes estimates of the starts in futures of one present."""
+
     present: Present
     futures: Sequence[FutureStarts]
     unknown: int
     """Sessions of whose tasks nothing is known. They may be hidden from a reader, so they are not named."""
 
     def estimate(self, name: str) -> Estimate:
-        starts = sorted(each.started.get(name, inf) for each in self.futures)
-        earliest, *_, latest = starts
-        if latest == inf:
+        starts = sorted(each.started[name] for each in self.futures if name in each.started)
+        runs = len(self.futures)
+        if len(starts) <= runs // 2:
             return Estimate(text=f"no estimate: {self._reason(name)}")
+        earliest, *_, latest = starts
         arrivals = f", and {len(self.present.arrivals)} past arrivals" if self.present.arrivals else ""
-        text = f"from {len(starts)} simulated futures of the queue, with {self.present.source}{arrivals}"
-        middle = starts[len(starts) // 2]
-        return Estimate(at=middle, earliest=earliest, latest=latest, confidence=CONFIDENCE, text=text)
+        later = f"; in {runs - len(starts)} of them it starts later than that, or never" if len(starts) < runs else ""
+        text = f"from {runs} simulated futures of the queue, with {self.present.source}{arrivals}{later}"
+        confidence = round(CONFIDENCE * (len(starts) - 1) / (runs - 1), 1)
+        return Estimate(at=starts[runs // 2], earliest=earliest, latest=latest, confidence=confidence, text=text)
 
     def _reason(self, name: str) -> str:
         """Return why a session is not foreseen to start."""

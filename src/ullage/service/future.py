@@ -22,6 +22,7 @@ from typing import NamedTuple
 from ullage.core.books.fleet import Fleet
 from ullage.core.cycle import schedule
 from ullage.core.placing.policy import Policy
+from ullage.core.sharing.entitlement import KnownEntitlement
 from ullage.core.sharing.plan import Action, EvictExecutor, Keep, Plan, Release, Reuse, Start, Unbind
 from ullage.core.sharing.world import WORKING, Demand, Eviction, ExecutorPhase, ExecutorView, Promise, World
 from ullage.core.verdict.sentences import CURES
@@ -135,6 +136,8 @@ class _Session:
         """Return its demand now."""
         demand, begins_at = self.demand, self.prospect.begins_at
         mine = self.workers.values()
+        if not (mine or begins_at or demand.running or demand.leaving or demand.min_instances):
+            return demand
         return replace(
             demand,
             running=sum(worker.tasks for worker in mine if worker.view.phase is ExecutorPhase.BUSY),
@@ -199,7 +202,7 @@ class Future:
         self._created = 0
         self._gangs: dict[str, float] = {}
         self._ends: list[tuple[float, str]] = []
-        self._outcome = FutureStarts()
+        self._outcome, self._entitlement = FutureStarts(), KnownEntitlement()
         self._sessions = {
             demand.session: _Session(demand, present.prospects[demand.session]) for demand in present.world.demands
         }
@@ -266,7 +269,8 @@ class Future:
             promises=self._promises,
         )
         with present.reserving(self._fleet):
-            return schedule(world, present.policy, self._now)
+            deserved = self._entitlement.of(world, present.policy)
+            return schedule(world, present.policy, self._now, deserved=deserved)
 
     def _note(self, plan: Plan) -> None:
         """Keep what the next cycle needs: promises, who yields, and since when sessions wait for room."""

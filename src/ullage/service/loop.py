@@ -11,7 +11,7 @@ from dataclasses import replace
 from ullage.core.cycle import schedule
 from ullage.core.explaining.explain import Reasons, explain
 from ullage.core.placing.reserving import reserving_requests
-from ullage.core.sharing.entitlement import entitlement, entitlement_key
+from ullage.core.sharing.entitlement import KnownEntitlement, entitlement
 from ullage.core.sharing.plan import EvictExecutor, Keep, Plan, Release, Reuse, Start, Unbind
 from ullage.core.sharing.world import WORKING, Demand, Promise, World
 from ullage.core.verdict.sentences import CURES
@@ -37,8 +37,7 @@ class Loop:
         self._fair_share = fair_share
         self.policy, self._clock = context.policy, context.clock
         self._nodes_expected_until = self._clock() + DRAIN_S
-        self._key: tuple[object, ...] | None = None
-        self._deserved: dict[str, int] = {}
+        self._entitlement = KnownEntitlement()
         self._gangs = 0
         self.cycles = 0
         self.dirty = True
@@ -69,7 +68,7 @@ class Loop:
         self.dirty = False
         self.cycles += 1
         world = self.world()
-        deserved = self._entitled(world)
+        deserved = self._entitlement.of(world, self.policy)
         allocator = self._state.allocator
         # Sessions do not get the room of nominated requests: these could not evict their executors.
         with reserving_requests(allocator.fleet, allocator.nominations, allocator.rules.cap):
@@ -104,14 +103,6 @@ class Loop:
                 return explain(world, policy, now, session, open_=open_, deserved=deserved)
 
         return why
-
-    def _entitled(self, world: World) -> dict[str, int]:
-        if not world.demands:
-            return {}
-        key = entitlement_key(world, self.policy)
-        if key != self._key:
-            self._key, self._deserved = key, entitlement(world, self.policy)
-        return self._deserved
 
     def _carry_out(self, plan: Plan) -> None:
         gangs: dict[int, str] = {}

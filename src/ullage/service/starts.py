@@ -10,6 +10,7 @@ from typing import NamedTuple
 from ullage.core.placing.reserving import reserving_requests
 from ullage.core.sharing.world import WORKING, Demand
 from ullage.core.verdict.sentences import MEANINGS
+from ullage.model.counted import counted
 from ullage.model.history import HistoryQuery, PastSession
 from ullage.model.past_state import PastState
 from ullage.model.rejection import NEVER_PLACED, Code
@@ -71,7 +72,7 @@ class Starts:
 
     def waiting(self) -> list[str]:
         """Return the sessions that wait for their first executor, or for another first one."""
-        return [name for name, record in self._state.sessions.items() if record.open and not self._waits_not(record)]
+        return [name for name, record in self._state.sessions.items() if record.open and not _waits_not(record)]
 
     def estimating(self, sessions: Iterable[str], past: Sequence[PastSession]) -> Callable[[], dict[str, Estimate]]:
         """Return a function for another thread that returns the estimates; `past` are the sessions of `PAST`.
@@ -98,15 +99,10 @@ class Starts:
         """
         record = self._state.session(session)
         never = f"no estimate: {MEANINGS[record.waiting_for]}" if record.waiting_for in NEVER_PLACED else ""
-        return self._waits_not(record) or never
+        return _waits_not(record) or never or self._held_back(record)
 
-    def _waits_not(self, record: SessionRecord) -> str:
-        if not record.takes_tasks:
-            return "no estimate: it is closed, or is being cancelled"
-        if any(executor.phase in WORKING for executor in record.executors.values()):
-            return "it has an executor already"
-        if record.pending < record.session.spec.batch_size and not record.session.spec.min_instances:
-            return "no estimate: it has no tasks that wait"
+    def _held_back(self, record: SessionRecord) -> str:
+        """Return why a session waits for something whose end is not foreseen; "" if it does not."""
         held_back = record.held_back(self._clock())
         begins_late = (record.session.spec.begin_at or 0.0) > self._clock() + MOST_AHEAD_S
         if begins_late or held_back not in (None, Code.BEGIN_TIME, Code.BACKOFF):
@@ -200,6 +196,17 @@ class Starts:
         return _Ended(record.session.spec.task_timeout_s, record.recent.seconds(OWN_TASKS))
 
 
+def _waits_not(record: SessionRecord) -> str:
+    """Return why a session does not wait for its first executor; "" if it does."""
+    if not record.takes_tasks:
+        return "no estimate: it is closed, or is being cancelled"
+    if any(executor.phase in WORKING for executor in record.executors.values()):
+        return "it has an executor already"
+    if record.pending < record.session.spec.batch_size and not record.session.spec.min_instances:
+        return "no estimate: it has no tasks that wait"
+    return ""
+
+
 def _running(tasks: Mapping[int, TaskRecord], now: float) -> RunningTasks | None:
     """Return the tasks of an executor, if it has some."""
     if not tasks:
@@ -235,7 +242,6 @@ class _Habits:
             if tasks and each.ran_s > 0:
                 of = _Of(row.application, row.queue, row.owner, row.resreq, limit_s=known.limit_s)
                 self._ended.append((of.keys, TaskTimes(known.seconds or (max(SHORTEST_S, each.ran_s / tasks),))))
-        self._count = len(self._ended)
         self._ended += [(_of(fact.spec).keys, TaskTimes(fact.ended_s)) for fact in facts if fact.ended_s]
         self._running = [
             (_of(fact.spec).keys, TaskTimes(tuple(each.lasted_s for each in fact.running)))
@@ -248,9 +254,9 @@ class _Habits:
     @property
     def source(self) -> str:
         """What durations are taken from."""
-        return (
-            f"tasks as long as those of {self._count} past sessions" if self._count else "tasks up to their time limits"
-        )
+        if not self._ended:
+            return "tasks up to their time limits"
+        return f"tasks as long as those of {counted(len(self._ended), 'session')} before"
 
     def prospect(self, fact: _Facts) -> Prospect:
         """Return what is known of an open session."""

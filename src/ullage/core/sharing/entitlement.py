@@ -80,6 +80,23 @@ def entitlement_key(world: World, policy: Policy) -> tuple[object, ...]:
     )
 
 
+class KnownEntitlement:
+    """The entitlement, which is computed again when what it depends on has changed."""
+
+    def __init__(self) -> None:
+        self._key: tuple[object, ...] | None = None
+        self._found: dict[str, int] = {}
+
+    def of(self, world: World, policy: Policy) -> dict[str, int]:
+        """Return the entitlement of a world."""
+        if not world.demands:
+            return {}
+        key = entitlement_key(world, policy)
+        if key != self._key:
+            self._key, self._found = key, entitlement(world, policy)
+        return self._found
+
+
 def _placeable_want(demand: Demand, empty: Placer, rooms: dict[Shape, int]) -> int:
     """Return the work as far as it matters: at most one unit more than the empty fleet holds."""
     shape = shape_of(empty.fleet, demand.requirement)

@@ -25,6 +25,7 @@ class Reach:
         self._queues = {queue.name: queue for queue in queues}
         self._rooms: dict[Hashable, tuple[Resources, int]] = {}
         self._shut: dict[Hashable, Code] = {}
+        self._obstacles: dict[Hashable, Code | None] = {}
 
     def obstacle(self, demand: Demand) -> Code | None:
         """Return why no batch of a demand is placed, even alone; None if one is.
@@ -32,10 +33,12 @@ class Reach:
         Some obstacles are for good (`NEVER_PLACED`). `NO_NODES`: there is no node, or those that could take it take
         no new work.
         """
-        no_room = None if self.room(demand) >= demand.batch_size else self._why_no_room(demand)
-        if no_room is Code.TOO_LARGE or self.limit(demand) is None:
-            return no_room
-        return Code.ABOVE_LIMIT
+        key = shape_of(self._fleet, demand.requirement), demand.batch_size, demand.queue, demand.application_max
+        if key not in self._obstacles:
+            no_room = None if self.room(demand) >= demand.batch_size else self._why_no_room(demand)
+            large = no_room is Code.TOO_LARGE or self.limit(demand) is None
+            self._obstacles[key] = no_room if large else Code.ABOVE_LIMIT
+        return self._obstacles[key]
 
     def never(self, demand: Demand) -> Code | None:
         """Return the obstacle that is for good; None if there is none."""

@@ -68,7 +68,7 @@ class Demand:
 
     def _bounded(self, leaving: int) -> int:
         batch = self.batch_size
-        work = sum(tasks // batch * batch for tasks in (self.running, leaving, self.pending))
+        work = self.running // batch * batch + leaving // batch * batch + self.pending // batch * batch
         if self.max_instances is not None:
             work = min(work, self.max_instances // batch * batch)
         return max(work, self.floor)

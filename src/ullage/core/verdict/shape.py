@@ -81,7 +81,8 @@ def shape_of(fleet: Fleet, asked: ResourceRequirement) -> Shape:
     shapes = fleet.tables.get(_Shapes)
     if not isinstance(shapes, _Shapes):
         shapes = fleet.tables[_Shapes] = _Shapes(fleet)
-    return shapes.of(asked)
+    known = shapes.by_object.get(id(asked))
+    return shapes.remember(asked) if known is None else known[1]
 
 
 class _Shapes:
@@ -89,23 +90,19 @@ class _Shapes:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._by_object: dict[int, tuple[ResourceRequirement, Shape]] = {}
+        self.by_object: dict[int, tuple[ResourceRequirement, Shape]] = {}
         self._by_value: dict[ResourceRequirement, Shape] = {}
 
-    def of(self, asked: ResourceRequirement) -> Shape:
-        known = self._by_object.get(id(asked))
-        return known[1] if known is not None else self._remember(asked)
-
-    def _remember(self, asked: ResourceRequirement) -> Shape:
-        if len(self._by_object) >= _MAX_OBJECTS:
-            self._by_object.clear()
+    def remember(self, asked: ResourceRequirement) -> Shape:
+        if len(self.by_object) >= _MAX_OBJECTS:
+            self.by_object.clear()
         shape = self._by_value.get(asked)
         if shape is None:
             if len(self._by_value) >= _MAX_SHAPES:
                 self._by_value.clear()
-                self._by_object.clear()
+                self.by_object.clear()
             shape = self._by_value[asked] = Shape(self._fleet, asked)
-        self._by_object[id(asked)] = asked, shape  # the object is kept, so that its id stays its own
+        self.by_object[id(asked)] = asked, shape  # the object is kept, so that its id stays its own
         return shape
 
 
