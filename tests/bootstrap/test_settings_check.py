@@ -44,8 +44,21 @@ from ullage.model.node import Node
             ],
         ),
         (
-            Settings(users=UsersSection(queues={"q": QueueUsersSection(users=["by-token"], groups=["no-group"])})),
+            Settings(
+                queues={"q": QueueSection()},
+                users=UsersSection(queues={"q": QueueUsersSection(users=["by-token"], groups=["no-group"])}),
+            ),
             ["users.queues.q.groups: this machine has no group no-group"],
+        ),
+        (
+            Settings(
+                queues={"research": QueueSection()},
+                users=UsersSection(queues={"reserch": QueueUsersSection(), "default": QueueUsersSection()}),
+            ),
+            [
+                "users.queues.reserch: [queues] has no queue reserch, so this closes none yet: "
+                "did you mean research? or add it there"
+            ],
         ),
     ],
 )

@@ -12,8 +12,10 @@ from ullage.inventory.facts import absent
 from ullage.inventory.machine import MachineSettings, discover
 from ullage.inventory.nvml import NvmlCards
 from ullage.model.guarantees import distinct, unmet_guarantees
+from ullage.model.nearest import did_you_mean
 from ullage.model.node import Node
 from ullage.model.quantity import format_bytes
+from ullage.model.queue_name import DEFAULT_QUEUE, ROOT
 from ullage.model.resources import DIMENSIONS, Resources, show_milli
 
 
@@ -64,7 +66,16 @@ def _sentences(settings: Settings, machine: MachineSettings, node: Node) -> Iter
     yield from distinct(unmet_guarantees(settings.share_tree(), node.allocatable))
     for card in absent(node.gpus, machine.facts):
         yield f"node.card: the settings describe {card}, but this machine has no such card"
+    yield from _unknown_queues(settings)
     yield from _absent_people(settings)
+
+
+def _unknown_queues(settings: Settings) -> Iterator[str]:
+    """Yield a sentence for each closed queue that the settings do not make; `ullage queues set` may make it."""
+    known = {ROOT, DEFAULT_QUEUE, *settings.queues}
+    for name in sorted(set(settings.users.queues) - known):
+        meant = did_you_mean(name, sorted(known))
+        yield f"users.queues.{name}: [queues] has no queue {name}, so this closes none yet: {meant}or add it there"
 
 
 def _absent_people(settings: Settings) -> Iterator[str]:
