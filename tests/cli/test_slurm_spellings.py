@@ -325,3 +325,10 @@ def test_all_states_select_everything(capsys, fake):
 def test_a_task_of_an_array_as_slurm_names_it_is_answered_with_its_name():
     assert str(Missing("session", "sweep_3", ["sweep"])).endswith("task 3 of the array sweep is sweep:3")
     assert str(Missing("session", "sweep_[7]", ["sweep"])).endswith("sweep:7")
+
+
+@pytest.mark.parametrize("kind", ["job", "sessions", "jobs"])
+def test_a_kind_of_object_has_its_names_of_elsewhere(capsys, fake, kind):
+    main(["submit", "-n", "a", "--", "true"])
+    assert main(["show", kind, "a"]) == 0
+    assert "id" in capsys.readouterr().out

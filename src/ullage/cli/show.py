@@ -25,12 +25,23 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_SPELT = {"job": "session", "partition": "queue", "card": "gpu", "app": "application", "request": "allocation"}
+"""Kinds by other names."""
+
 
 def configure_show(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("kind", metavar="KIND", choices=list(_FIND), help=f"kind of the object: {', '.join(_FIND)}")
+    parser.add_argument(
+        "kind", metavar="KIND", type=_kind, choices=list(_FIND), help=f"kind of the object: {', '.join(_FIND)}"
+    )
     parser.add_argument("id", metavar="ID", help="its id or name; SESSION/N for a task, a uuid or NODE/N for a card")
     add_output(parser)
     parser.set_defaults(act=_show)
+
+
+def _kind(text: str) -> str:
+    """Return the kind of an object by its name here or elsewhere, such as `job`, also in the plural."""
+    words = (text, text.removesuffix("s"))
+    return next((_SPELT.get(word, word) for word in words if word in _SPELT or word in _FIND), text)
 
 
 def _show(arguments: argparse.Namespace) -> int:
