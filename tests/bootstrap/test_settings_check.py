@@ -56,8 +56,10 @@ from ullage.model.node import Node
                 users=UsersSection(queues={"reserch": QueueUsersSection(), "default": QueueUsersSection()}),
             ),
             [
-                "users.queues.reserch: [queues] has no queue reserch, so this closes none yet: "
-                "did you mean research? or add it there"
+                (
+                    "users.queues.reserch: [queues] has no queue reserch, so this closes none yet: "
+                    "did you mean research? or add it there"
+                )
             ],
         ),
     ],
