@@ -53,7 +53,7 @@ def _call(connection: http.client.HTTPConnection, method: str, path: str, body: 
     return json.loads(raw)
 
 
-def client(ports: tuple[int, int], pods: list[dict[str, str]], told: Any) -> None:
+def client(ports: tuple[int, int], pods: list[dict[str, str]], reported: Any) -> None:
     """The client: for each way to bind a third of the pods, the seconds of each and of all."""
     extender, api = ports
     ways: tuple[tuple[Call, int, int], ...] = ((by_extender, extender, 1), (by_extender, extender, _AT_ONCE))
@@ -62,7 +62,7 @@ def client(ports: tuple[int, int], pods: list[dict[str, str]], told: Any) -> Non
         began = time.perf_counter()
         with ThreadPoolExecutor(at_once) as threads:
             parts = threads.map(_one_after_the_other, [(way, port, some[n::at_once]) for n in range(at_once)])
-        told.send((sorted(took for part in parts for took in part), time.perf_counter() - began))
+        reported.send((sorted(took for part in parts for took in part), time.perf_counter() - began))
 
 
 def _one_after_the_other(work: tuple[Call, int, list[dict[str, str]]]) -> list[float]:

@@ -50,7 +50,7 @@ _CARDS = 8
 _QUESTIONS = 300
 _AT_ONCE = 4
 _FIRST = 9
-"""Questions before these: the first about each shape are told apart, for what it says of all nodes is made then."""
+"""Questions before these: those about each new shape count apart, because the table of its verdicts is made then."""
 _NODES, _PODS = 5_000, 50_000
 _AIMS = {1_000: "", 5_000: " (aim 5)"}
 _RATES = {1_000: " (aim 1,000)", 5_000: ""}
@@ -109,7 +109,7 @@ def _request(uid: str, cards: int) -> Request:
     return Request(uid, ResourceRequirement.of(gpu=cards), Claim(pod=uid, pod_uid=uid))
 
 
-def ask(port: int, nodes: int, told: Any) -> None:
+def ask(port: int, nodes: int, reported: Any) -> None:
     """The client: place pods one after the other, and tell the seconds of each filter and prioritize."""
     connections = [socket.create_connection(("127.0.0.1", port)) for _ in range(_AT_ONCE)]
     for each in connections:
@@ -144,7 +144,7 @@ def ask(port: int, nodes: int, told: Any) -> None:
         for each in connections:
             _answer(each)
         rates[verb] = len(questions) / (time.perf_counter() - began)
-    told.send((took, rates))
+    reported.send((took, rates))
 
 
 def _question(verb: str, body: dict[str, Any]) -> bytes:

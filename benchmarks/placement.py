@@ -141,9 +141,9 @@ def measured(nodes: int, count: int) -> float:
 def refuse(allocator: FleetAllocator) -> None:
     """A request that no node has enough cards for, and why."""
     asked = ResourceRequirement.from_string(f"gpu={_CARDS + 1}")
-    told = allocator.check_quota_and_filter(Request("too-wide", asked, Claim("team-0")))
-    assert isinstance(told, Refusal)
-    assert told.code is Code.NOT_ENOUGH_CARDS
+    reported = allocator.check_quota_and_filter(Request("too-wide", asked, Claim("team-0")))
+    assert isinstance(reported, Refusal)
+    assert reported.code is Code.NOT_ENOUGH_CARDS
 
 
 def main() -> None:

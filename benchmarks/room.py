@@ -54,8 +54,8 @@ def make_room(books: FleetAllocator, text: str, units: int) -> None:
     wanted = Request("wide", ResourceRequirement.from_string(text))
     consolidate(books.fleet, books.rules, wanted, 1, now=0.0)  # compiled, and its tables made
     seconds, found = timed(consolidate, books.fleet, books.rules, wanted, units, 0.0)
-    told = f"{found.cost.number} moves" if isinstance(found, Consolidation) else "no plan"
-    print(f"  room for {units:3} x {text}: {seconds * 1e3:7.1f} ms ({told})")
+    reported = f"{found.cost.number} moves" if isinstance(found, Consolidation) else "no plan"
+    print(f"  room for {units:3} x {text}: {seconds * 1e3:7.1f} ms ({reported})")
 
 
 def learn(books: FleetAllocator, background: Background) -> None:

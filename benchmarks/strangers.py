@@ -163,10 +163,10 @@ def cluster_front(folder: Path) -> Iterator[list[Port]]:
         front.end()
 
 
-def _serve_api(told: Any) -> None:
+def _serve_api(reported: Any) -> None:
     server = ApiServer()
     put(server, "nodes", *(a_node(f"n{number}", _CARDS) for number in range(_NODES)))
-    told.send(server.url)
+    reported.send(server.url)
     threading.Event().wait()
 
 
@@ -194,11 +194,11 @@ def _attacked(name: str, port: Port) -> Iterator[None]:
         process.join()
 
 
-def _attack(name: str, port: int, ca: Path | None, told: Any) -> None:
+def _attack(name: str, port: int, ca: Path | None, reported: Any) -> None:
     address = Address("127.0.0.1", port, None if ca is None else ssl.create_default_context(cafile=ca))
     for attack in ATTACKS[name]:
         threading.Thread(target=_again_and_again, args=(attack, address), daemon=True).start()
-    told.send(os.getpid())
+    reported.send(os.getpid())
     threading.Event().wait()
 
 

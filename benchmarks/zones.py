@@ -62,7 +62,7 @@ def one_node(cards: int, zones: int, cpus: int) -> None:
     fleet, rng, run = Fleet([machine("n", cards, zones, cpus)]), random.Random(1), choose_many
     free = np.array([rng.random() < 0.5 for _ in range(cards)], np.int64)
     fleet.board.supplies[[rng.random() < 0.5 for _ in range(cpus)], FREE] = 0
-    told = []
+    reported = []
     for policy in ZonePolicy:
         asked = ResourceRequirement(8000, 0, 2, alignment=Alignment(policy))
         shape = shape_of(fleet, asked).rows
@@ -70,8 +70,8 @@ def one_node(cards: int, zones: int, cpus: int) -> None:
         run(*arguments, 1)
         started = time.process_time()
         run(*arguments, _TIMES)
-        told.append(f"{policy} {(time.process_time() - started) / _TIMES * 1e6:5.2f} us")
-    print(f"  {cards:2} cards, {zones} zones, {cpus:3} CPUs: {', '.join(told)}")
+        reported.append(f"{policy} {(time.process_time() - started) / _TIMES * 1e6:5.2f} us")
+    print(f"  {cards:2} cards, {zones} zones, {cpus:3} CPUs: {', '.join(reported)}")
 
 
 def placed(nodes: int, count: int, policy: ZonePolicy | None, *, known: bool) -> float:

@@ -81,13 +81,13 @@ def _overfull(view, card, rows):
 
 @dataclass
 class MemoryBindings:
-    """The port in memory: what it was told is in `told`, `fail` makes the next call of that name fail."""
+    """The port in memory: the calls it got are in `reported`, `fail` makes the next call of that name fail."""
 
     nodes: tuple[ComputeNode, ...] = ()
     apps: dict[AppKey, HostedApp] = field(default_factory=dict)
     state: Ledger = field(default_factory=Ledger)
     held: set[str] = field(default_factory=set)
-    told: list[tuple[str, AppKey]] = field(default_factory=list)
+    reported: list[tuple[str, AppKey]] = field(default_factory=list)
     fail: dict[str, Exception] = field(default_factory=dict)
     facts: dict[str, object] = field(default_factory=dict)
     rivals: list[object] = field(default_factory=list)
@@ -137,7 +137,7 @@ class MemoryBindings:
 
     def _tell(self, what, app, state):
         self._fail(what)
-        self.told.append((what, app))
+        self.reported.append((what, app))
         self.apps[app] = replace(self.apps[app], state=state)
 
     def _fail(self, what):

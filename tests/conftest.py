@@ -88,7 +88,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def hidden_fake(home: Path) -> Iterator[FakeApi]:
-    """A fake server that nobody is told of."""
+    """A fake server that no client knows."""
     fake = FakeApi()
     yield fake
     fake.close()

@@ -26,7 +26,7 @@ from tests.kube.conftest import DEFINITIONS, SHORT
 from tests.kube.control_plane import ControlPlane, kubeconfig
 from tests.kube.live_front import LiveFront
 from tests.kube.test_front import a_node
-from tests.kube.test_topologies import told
+from tests.kube.test_topologies import reported
 from ullage.kube.client.changes import Call, Create, Delete, Patch
 from ullage.kube.client.connection import ApiConnection, HttpAnswer, connect
 from ullage.kube.client.errors import AlreadyExists
@@ -235,7 +235,7 @@ async def there_and_back(plane: ControlPlane, client: ApiConnection, folder: Pat
         await api.write(Create(NODES, node))
         await api.write(Patch(NODES, "a", {"spec": {"taints": None}}))  # its kubelet is well
         async with connect(await account(client, plane, "ullage-exporter")) as exporter:
-            await HttpKubeApi(exporter, SHORT).write(Create(NUMATOPOLOGIES, told()))
+            await HttpKubeApi(exporter, SHORT).write(Create(NUMATOPOLOGIES, reported()))
         await mounted(client, scheduler, folder / "scheduler")
         port = int(front.url("extender").rpartition(":")[2])
         start_scheduler(plane, folder / "scheduler", port, await account(client, plane, "ullage-scheduler"))

@@ -61,8 +61,13 @@ def test_too_much_of_a_card_that_says_nothing_is_refused_with_the_part_that_woul
     refusal = allocator.adjust("p", AmountsChange(percent(80)))
     assert isinstance(refusal, ScalingRefusal)
     assert (refusal.known, refusal.max_request, refusal.remain) == ((False, False), (750_000, 750_000), (250_000,) * 2)
-    told = refusal.rejections[1]
-    assert (told.code, told.cure, told.needed, told.had) == (Code.GPU_SHARE, Cure.CAPACITY, 800_000, 750_000)
+    reported = refusal.rejections[1]
+    assert (reported.code, reported.cure, reported.needed, reported.had) == (
+        Code.GPU_SHARE,
+        Cure.CAPACITY,
+        800_000,
+        750_000,
+    )
     assert isinstance(allocator.adjust("p", AmountsChange(percent(75))), Adjustment)
 
 

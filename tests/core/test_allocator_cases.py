@@ -269,8 +269,8 @@ def test_without_room_on_one_card_the_other_one_is_untouched(a):
 )
 def test_what_a_card_will_never_have_is_told_apart_from_what_is_not_free_now(a, request_, why):
     on_cards(a, "user", 50, 2, "gpu-1")
-    (told,) = refused(a.bind(request_, ["gpu-1"], 1.0)).rejections
-    assert (told.code, told.cure, told.needed, told.had) == why
+    (reported,) = refused(a.bind(request_, ["gpu-1"], 1.0)).rejections
+    assert (reported.code, reported.cure, reported.needed, reported.had) == why
 
 
 @pytest.mark.parametrize(
@@ -284,8 +284,8 @@ def test_growth_that_a_card_will_never_have_is_told_apart_too(a, to, cure, had):
     on_cards(a, "user", 30, 2, "gpu-1")
     on_cards(a, "r", 10, 2, "gpu-1")
     refusal = refused(a.adjust("r", AmountsChange(amounts(to, 2), amounts(to, 2))))
-    told = [(why.code, why.cure, why.needed, why.had) for why in refusal.rejections]
-    assert told == [(code, cure, to * 1000, had) for code in (Code.SCALING_EXCEEDED, Code.GPU_COMPUTE)]
+    reported = [(why.code, why.cure, why.needed, why.had) for why in refusal.rejections]
+    assert reported == [(code, cure, to * 1000, had) for code in (Code.SCALING_EXCEEDED, Code.GPU_COMPUTE)]
     assert isinstance(refusal, ScalingRefusal)
     assert refusal.max_request[0] == 70_000
 
@@ -1038,8 +1038,8 @@ def test_a_simulation_for_an_uid_that_holds_cards_is_what_alloc_answers(a, state
     decision = a.simulate(again)
     assert isinstance(decision.outcome, Choice)
     answered = bound(a.alloc(again, 2.0))
-    told = decision.outcome
-    assert (told.node, told.gpus, told.charges) == (answered.node, answered.gpus, answered.charges)
+    reported = decision.outcome
+    assert (reported.node, reported.gpus, reported.charges) == (answered.node, answered.gpus, answered.charges)
     assert content(a) == before
 
 

@@ -93,8 +93,8 @@ class History(RuleBasedStateMachine):
         self.allocator.set_ready()
         self.seen = {card.uuid: card for node in NODES for card in node.gpus}
         self.shrunk: set[str] = set()
-        self.told: list[str] = []
-        self.allocator.register_bind_handler(lambda held: self.told.append(held.id))
+        self.reported: list[str] = []
+        self.allocator.register_bind_handler(lambda held: self.reported.append(held.id))
 
     # --- what may be said of a step ---
 
@@ -187,11 +187,11 @@ class History(RuleBasedStateMachine):
 
     @rule(uid=uids)
     def notify(self, uid):
-        was_bound, before = self.allocator.is_bound(uid), len(self.told)
+        was_bound, before = self.allocator.is_bound(uid), len(self.reported)
         assert self.unchanged(lambda: self.allocator.notify_bound(uid)) == ()
         self.allocator.notify_bound(uid)
-        assert self.told[before:] in ([], [uid])
-        assert was_bound or len(self.told) == before
+        assert self.reported[before:] in ([], [uid])
+        assert was_bound or len(self.reported) == before
 
     # --- giving back ---
 
@@ -213,8 +213,8 @@ class History(RuleBasedStateMachine):
         held = self.allocator.fleet.ledger.get(uid)
         freed = self.allocator.dealloc(uid, self.tick(), named)
         if held is not None:
-            told, own = set(held.gpus if named is None else named), set(held.gpus)
-            not_held, not_named = tuple(sorted(told - own)), tuple(sorted(own - told))
+            reported, own = set(held.gpus if named is None else named), set(held.gpus)
+            not_held, not_named = tuple(sorted(reported - own)), tuple(sorted(own - reported))
             assert freed == Freed(uid, held.gpus, not_held=not_held, not_named=not_named)
             assert self.unchanged(lambda: self.allocator.dealloc(uid, self.now)) == Freed(uid, already_gone=True)
         else:
@@ -288,7 +288,7 @@ class History(RuleBasedStateMachine):
 
     @rule()
     def restart(self):
-        """Another allocator that is told the ledger has the same books, and before it has nodes the same usage."""
+        """Another allocator that gets the ledger has the same books, and before it has nodes the same usage."""
         blind = FleetAllocator(Fleet(()))
         blind.reconcile(self.allocator.fleet.ledger.values(), self.now)
         assert blind.fleet.usage == self.allocator.fleet.usage
@@ -373,10 +373,10 @@ class History(RuleBasedStateMachine):
         if held is None:
             assert place(self.allocator.fleet, self.allocator.rules, request) == outcome.outcome
         if isinstance(outcome.outcome, Choice):
-            told = outcome.outcome
+            reported = outcome.outcome
             got = self.allocator.alloc(request, self.tick()) if held is None else held
             assert isinstance(got, Allocation)
-            assert (got.node, got.gpus, got.charges) == (told.node, told.gpus, told.charges)
+            assert (got.node, got.gpus, got.charges) == (reported.node, reported.gpus, reported.charges)
 
     @rule()
     def take_dirty(self):

@@ -375,7 +375,7 @@ def test_limits_never_exceed_virtual_capacity_and_every_way_to_ask_agrees(steps)
 
 
 def fits(allocator: FleetAllocator, asked: Request, name: str, uuid: str) -> bool:
-    """Whether the oracle lets this card be promised, told by entering it in the ledger by hand."""
+    """Whether the oracle lets this card be promised, found by entering it in the ledger by hand."""
     held = Allocation(asked.uid, name, asked.requirement, (uuid,), claim=asked.claim)
     before = promised(allocator.fleet.ledger.values(), GPUS, name)
     after = promised([*allocator.fleet.ledger.values(), held], GPUS, name)

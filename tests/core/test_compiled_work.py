@@ -30,7 +30,7 @@ print(half(np.array([3])), half(np.array([2.5])))
 ASKS = "from ullage.core.kernel.nearest import _touched as f; import numpy as np; print(f(np.array([1, 6, 6]), 3))"
 
 
-def told(directory: Path, *arguments: str) -> str:
+def reported(directory: Path, *arguments: str) -> str:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "PYTHON"))}
     environment["PYTHONPATH"] = os.pathsep.join(map(str, (directory, Path(ullage.__file__).parents[1])))
     command = [sys.executable, *arguments]
@@ -45,7 +45,7 @@ def test_what_calls_a_function_of_another_file_is_compiled_again_with_it(tmp_pat
     (tmp_path / "ullage" / "__init__.py").touch()
 
     def answer() -> int:
-        return int(told(tmp_path, "-c", ASKS))
+        return int(reported(tmp_path, "-c", ASKS))
 
     assert answer() == 2 * 128 + 3
     assert any(tmp_path.rglob("nearest._touched*.nbc"))
@@ -58,12 +58,12 @@ def test_what_calls_a_function_of_another_file_is_compiled_again_with_it(tmp_pat
 def test_what_others_have_written_under_the_same_name_is_not_run(tmp_path: Path) -> None:
     probe = tmp_path / "probe.py"
     probe.write_text(PROBE)
-    assert told(tmp_path, str(probe)) == "1.5 1.25\n"
+    assert reported(tmp_path, str(probe)) == "1.5 1.25\n"
     one, other = sorted((tmp_path / "__pycache__").glob("probe.half*.nbc"))
     kept = one.read_bytes()
     one.write_bytes(other.read_bytes())
     other.write_bytes(kept)
-    assert told(tmp_path, str(probe)) == "1.5 1.25\n"
+    assert reported(tmp_path, str(probe)) == "1.5 1.25\n"
 
 
 STEPS = """
@@ -111,13 +111,13 @@ def test_a_loop_is_compiled_again_when_a_function_it_is_built_around_changes_and
     parts = {"steps": STEPS, "strides": STRIDES, "loops": LOOPS, "main": MAIN}
     for name, text in parts.items():
         (tmp_path / f"{name}.py").write_text(text)
-    assert told(tmp_path, str(tmp_path / "main.py")) == "step 8 compiled\nstride 26 compiled\n"
-    assert told(tmp_path, str(tmp_path / "main.py")) == "step 8 kept\nstride 26 kept\n"
+    assert reported(tmp_path, str(tmp_path / "main.py")) == "step 8 compiled\nstride 26 compiled\n"
+    assert reported(tmp_path, str(tmp_path / "main.py")) == "step 8 kept\nstride 26 kept\n"
     (tmp_path / "steps.py").write_text(STEPS.replace("+ 1", "+ 2"))
-    assert told(tmp_path, str(tmp_path / "main.py")) == "step 10 compiled\nstride 26 kept\n"
+    assert reported(tmp_path, str(tmp_path / "main.py")) == "step 10 compiled\nstride 26 kept\n"
     copy = tmp_path / "copy"
     shutil.copytree(tmp_path, copy, ignore=shutil.ignore_patterns("copy"))
-    assert told(copy, str(copy / "main.py")) == "step 10 kept\nstride 26 kept\n"
+    assert reported(copy, str(copy / "main.py")) == "step 10 kept\nstride 26 kept\n"
 
 
 def test_what_comes_from_no_file_is_compiled_and_not_kept(tmp_path: Path) -> None:
@@ -128,5 +128,5 @@ def test_what_comes_from_no_file_is_compiled_and_not_kept(tmp_path: Path) -> Non
         "from numba.extending import register_jitable\n"
         "print(loop_over(register_jitable(made['step']))(np.array([3])))\n"
     )
-    assert told(tmp_path, str(tmp_path / "main.py")) == "8\n"
+    assert reported(tmp_path, str(tmp_path / "main.py")) == "8\n"
     assert not list(tmp_path.rglob("*.nbc"))

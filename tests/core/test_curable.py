@@ -24,8 +24,8 @@ def refused(books: Books, text: str, rules: Rules | None = None, **claim: object
 
 
 def test_a_cordoned_node_is_no_reason_where_another_one_is_full():
-    told = refused(Books(FULL, CORDONED).run("v", "full-0"), "tflops=80")
-    assert (told.code, told.curable) == (
+    reported = refused(Books(FULL, CORDONED).run("v", "full-0"), "tflops=80")
+    assert (reported.code, reported.curable) == (
         Code.GPU_COMPUTE,
         True,
     )  # a cordoned node is no reason where another one is full
@@ -60,8 +60,8 @@ def test_a_quota_that_is_used_up_helps_nobody_whose_card_is_not_there():
     books = Books(a_node("n")).run("own", "n-0", of="tflops=50")
     assert refused(books, "tflops=60", capped(tflops=100)).curable
     for text in ("tflops=60,gpu_model=H100", "tflops=101,vram=1g"):
-        told = refused(books, text, capped(tflops=100))
-        assert (told.code, told.curable) == (Code.QUOTA_TOTAL_COMPUTE_REQUEST, False)
+        reported = refused(books, text, capped(tflops=100))
+        assert (reported.code, reported.curable) == (Code.QUOTA_TOTAL_COMPUTE_REQUEST, False)
 
 
 def test_a_limit_that_a_full_node_could_never_promise():
@@ -76,13 +76,13 @@ def test_a_card_that_is_too_small_is_refused_for_that_whoever_holds_it(isolation
     """Its users are kept apart in another way, or are as many as it may have."""
     card = a_card("n-0", gib=3, isolation_policy=IsolationPolicy.DYNAMIC, max_users=1)
     books = Books(a_node("n", card)).run("v", "n-0", of=f"vram=1g,isolation={isolation}")
-    told = refused(books, "vram=8g,isolation=soft")
-    assert (told.code, told.curable) == (Code.GPU_VRAM, False)
-    assert str(told) == "insufficient-vram: needs 8Gi vram, n-0 has 3Gi"
+    reported = refused(books, "vram=8g,isolation=soft")
+    assert (reported.code, reported.curable) == (Code.GPU_VRAM, False)
+    assert str(reported) == "insufficient-vram: needs 8Gi vram, n-0 has 3Gi"
 
 
 def test_memory_that_a_node_never_has_is_told_before_cpus_that_are_in_use():
     books = Books(a_node("n", a_card("n-0"), a_card("n-1"))).run("v", "n-0", of="tflops=1,cpu=60")
-    told = refused(books, "tflops=10,cpu=8,mem=2048g")
-    assert (told.code, told.curable) == (Code.MEMORY, False)
+    reported = refused(books, "tflops=10,cpu=8,mem=2048g")
+    assert (reported.code, reported.curable) == (Code.MEMORY, False)
     assert refused(books, "tflops=10,cpu=8,mem=1g").code is Code.CPU

@@ -531,8 +531,8 @@ def test_who_waits_is_told_its_place_who_holds_and_what_each_node_lacks():
     assert [(h.session, h.executors) for h in reasons.holders] == [("busy", 4), ("small", 1)] or [
         (h.session, h.executors) for h in reasons.holders
     ] == [("busy", 3), ("small", 1)]
-    told = {(r.node, r.code, r.cure, r.needed, r.had) for r in reasons.rejections}
-    assert told == {
+    reported = {(r.node, r.code, r.cure, r.needed, r.had) for r in reasons.rejections}
+    assert reported == {
         ("n1", Code.CPU, Cure.CAPACITY, 3000, 0),
         ("n2", Code.CPU, Cure.NODE_CHANGE, 3000, 2000),
         ("n3", Code.CORDONED, Cure.NODE_CHANGE, 0, 0),

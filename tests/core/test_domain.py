@@ -52,7 +52,7 @@ def racks_of(found: dict[str, Choice] | Misfit) -> list[str]:
     return sorted({choice.node[:4] for choice in found.values()})
 
 
-def told(found: dict[str, Choice] | Misfit) -> tuple[Code, Cure, int, int]:
+def reported(found: dict[str, Choice] | Misfit) -> tuple[Code, Cure, int, int]:
     assert isinstance(found, Misfit)
     (rejection,) = found.refusal.rejections
     return rejection.code, rejection.cure, rejection.needed, rejection.had
@@ -103,7 +103,7 @@ def test_a_gang_that_has_to_stay_within_a_domain_is_not_spread():
     fleet = cluster((6,), (2,))
     assert len(racks_of(fit_together(fleet, Rules(), members(8, domain="rack"), NOW))) == 2
     refused = fit_together(fleet, Rules(), members(8, within="rack"), NOW)
-    assert told(refused) == (Code.GANG_DOMAIN, Cure.NODE_CHANGE, 8, 6)
+    assert reported(refused) == (Code.GANG_DOMAIN, Cure.NODE_CHANGE, 8, 6)
     assert reject_text(refused.refusal.rejections[0]).endswith(": 6 of 8 would fit on empty nodes")
     assert racks_of(fit_together(fleet, Rules(), members(6, within="rack"), NOW)) == ["b0r0"]
 
@@ -112,7 +112,7 @@ def test_where_others_hold_the_domain_room_is_what_it_lacks():
     fleet = cluster((4,), (3,))
     fleet.charge(Allocation("x", "b0r0n0", ResourceRequirement.of(gpu=1), ("b0r0n0-0",)))
     refused = fit_together(fleet, Rules(), members(4, within="block"), NOW)
-    assert told(refused) == (Code.GANG_DOMAIN, Cure.CAPACITY, 4, 3)
+    assert reported(refused) == (Code.GANG_DOMAIN, Cure.CAPACITY, 4, 3)
 
 
 def test_inside_the_required_domain_preferred_levels_hold():
@@ -121,13 +121,13 @@ def test_inside_the_required_domain_preferred_levels_hold():
         for count, racks in ((4, ["b0r0"]), (5, ["b1r0"]), (9, ["b0r0", "b0r1", "b0r2"]), (10, ["b1r0", "b1r1"])):
             found = fit_together(fleet, Rules(), members(count, domain=domain, within="block"), NOW)
             assert racks_of(found) == racks
-        assert told(fit_together(fleet, Rules(), members(25, domain=domain, within="block"), NOW))[3] == 24
+        assert reported(fit_together(fleet, Rules(), members(25, domain=domain, within="block"), NOW))[3] == 24
 
 
 def test_a_level_that_is_wider_than_the_required_one_does_not_widen_it():
     fleet = cluster((4, 4), (6,))
     assert racks_of(fit_together(fleet, Rules(), members(5, domain="block", within="rack"), NOW)) == ["b1r0"]
-    assert told(fit_together(fleet, Rules(), members(7, domain=LEVELS, within="rack"), NOW))[3] == 6
+    assert reported(fit_together(fleet, Rules(), members(7, domain=LEVELS, within="rack"), NOW))[3] == 6
 
 
 def test_who_comes_late_finds_room_in_the_domain_or_nowhere():
@@ -135,16 +135,16 @@ def test_who_comes_late_finds_room_in_the_domain_or_nowhere():
     beside = ["b0r0n0"]
     assert racks_of(fit_together(fleet, Rules(), members(3, within="rack"), NOW, neighbours=beside)) == ["b0r0"]
     refused = fit_together(fleet, Rules(), members(4, within="rack"), NOW, neighbours=beside)
-    assert told(refused) == (Code.GANG_DOMAIN, Cure.NODE_CHANGE, 4, 3)
+    assert reported(refused) == (Code.GANG_DOMAIN, Cure.NODE_CHANGE, 4, 3)
     apart = fit_together(fleet, Rules(), members(1, within="rack"), NOW, neighbours=["b0r0n0", "b1r0n0"])
-    assert told(apart) == (Code.GANG_DOMAIN, Cure.NODE_CHANGE, 1, 0)
+    assert reported(apart) == (Code.GANG_DOMAIN, Cure.NODE_CHANGE, 1, 0)
 
 
 def test_a_mixed_gang_stays_within_one_domain():
     fleet = cluster((4,), (2, 4))
     both = [*members(2, "gpu=2", within="block"), *members(2, within="block")]
     assert racks_of(fit_together(fleet, Rules(), both, NOW)) == ["b1r0", "b1r1"]
-    assert told(fit_together(cluster((4,), (4,)), Rules(), both, NOW))[0] is Code.GANG_ROOM
+    assert reported(fit_together(cluster((4,), (4,)), Rules(), both, NOW))[0] is Code.GANG_ROOM
 
 
 def test_the_gang_says_so_to_all_of_its_members():
@@ -155,7 +155,7 @@ def test_the_gang_says_so_to_all_of_its_members():
         gangs.add(request, NOW)
     (outcome,) = gangs.tick(allocator, NOW)
     assert outcome.phase is GangPhase.WAITING
-    assert {told(Misfit(uid, answer, 0)) for uid, answer in outcome.answers.items()} == {
+    assert {reported(Misfit(uid, answer, 0)) for uid, answer in outcome.answers.items()} == {
         (Code.GANG_DOMAIN, Cure.NODE_CHANGE, 4, 3)
     }
     assert gangs.domain("g") == "rack"

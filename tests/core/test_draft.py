@@ -274,16 +274,22 @@ def test_a_gang_that_does_not_fit_now_is_told_how_many_would():
     fleet.charge(Allocation("x", "r0n0", ResourceRequirement.of(gpu=1), ("r0n0-0",)))
     found = fit_together(fleet, Rules(), members(4), NOW)
     assert isinstance(found, Misfit)
-    (told,) = found.refusal.rejections
-    assert (found.placed, told.code, told.cure, told.needed, told.had) == (3, Code.GANG_ROOM, Cure.CAPACITY, 4, 3)
+    (reported,) = found.refusal.rejections
+    assert (found.placed, reported.code, reported.cure, reported.needed, reported.had) == (
+        3,
+        Code.GANG_ROOM,
+        Cure.CAPACITY,
+        4,
+        3,
+    )
 
 
 def test_a_gang_that_never_fits_is_told_that_room_is_not_what_it_lacks():
     found = fit_together(racks(1), Rules(), members(5), NOW)
     assert isinstance(found, Misfit)
-    (told,) = found.refusal.rejections
-    assert (told.cure, told.needed, told.had) == (Cure.NODE_CHANGE, 5, 4)
-    assert reject_text(told).endswith(": 4 of 5 would fit on empty nodes")
+    (reported,) = found.refusal.rejections
+    assert (reported.cure, reported.needed, reported.had) == (Cure.NODE_CHANGE, 5, 4)
+    assert reject_text(reported).endswith(": 4 of 5 would fit on empty nodes")
     assert not found.refusal.curable
 
 

@@ -323,14 +323,14 @@ def test_what_leaves_counts_against_limits_until_it_is_gone_and_never_as_a_share
 
 def test_a_limit_may_be_answered_with_a_promise():
     leaf = Leaf("s", "a", CPU, target=3)
-    tree, told = a_tree(leaf, queues=(Queue("a", limit=Limit(cpu_milli=1000)), Queue("b"))), []
+    tree, reported = a_tree(leaf, queues=(Queue("a", limit=Limit(cpu_milli=1000)), Queue("b"))), []
 
     def beyond(stopped, code):
-        told.append((stopped.held, code))
-        return None if len(told) == 1 else code
+        reported.append((stopped.held, code))
+        return None if len(reported) == 1 else code
 
     tree.fill(lambda _leaf: None, beyond=beyond)
-    assert told == [(1, Code.QUEUE_LIMIT), (2, Code.QUEUE_LIMIT)]
+    assert reported == [(1, Code.QUEUE_LIMIT), (2, Code.QUEUE_LIMIT)]
     assert (leaf.held, leaf.stopped) == (2, Code.QUEUE_LIMIT)
 
 

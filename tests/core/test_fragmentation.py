@@ -36,7 +36,7 @@ NODES = (
 
 def slow(fleet, workload):
     """Per model, idle and fragments by the definition: what a task of each class cannot use."""
-    told = {}
+    reported = {}
     for row, node in enumerate(fleet.nodes):
         if not node.gpus:
             continue
@@ -50,9 +50,9 @@ def slow(fleet, workload):
                 runs = task.cards and len(able) >= task.cards and fleet.cpu_free[row] >= task.cpu_milli
                 runs = runs and (not task.models or node.gpus[0].model in task.models)
                 fragments += weight * (idle - sum(able) if runs else idle)
-        before = told.get(node.gpus[0].model, (0.0, 0.0))
-        told[node.gpus[0].model] = before[0] + idle, before[1] + fragments
-    return told
+        before = reported.get(node.gpus[0].model, (0.0, 0.0))
+        reported[node.gpus[0].model] = before[0] + idle, before[1] + fragments
+    return reported
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -679,10 +679,10 @@ class Histories(RuleBasedStateMachine):
 
     @rule(pick=st.randoms(use_true_random=False))
     def leave(self, pick):
-        """Somebody who was told to leave is gone."""
-        told = [uid for uid, state in self.lab.held.items() if state is AllocationState.RELEASING]
-        if told:
-            uid = pick.choice(told)
+        """An owner that was asked to leave is gone."""
+        reported = [uid for uid, state in self.lab.held.items() if state is AllocationState.RELEASING]
+        if reported:
+            uid = pick.choice(reported)
             self.both(lambda lab: (lab.gangs.remove(uid), lab.allocator.dealloc(uid, lab.now)))
 
     @rule(pick=st.randoms(use_true_random=False))

@@ -220,11 +220,11 @@ def test_a_simulation_says_what_happens_then():
     books = allocator(rules=Rules("leftover"))
     ask(books, range(ESTIMATED))
     for number in range(100, 140):
-        told = books.simulate(request(number)).outcome
+        reported = books.simulate(request(number)).outcome
         done = books.alloc(request(number), 0.0)
-        assert isinstance(told, Choice) == isinstance(done, Allocation)
-        if isinstance(told, Choice):
-            assert (told.node, told.gpus) == (done.node, done.gpus)
+        assert isinstance(reported, Choice) == isinstance(done, Allocation)
+        if isinstance(reported, Choice):
+            assert (reported.node, reported.gpus) == (done.node, done.gpus)
 
 
 def test_a_simulation_tells_what_the_choice_costs():

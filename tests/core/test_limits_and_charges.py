@@ -160,9 +160,9 @@ def test_a_resource_that_is_used_up_is_named():
     assert isinstance(books.alloc(ask("a", "partition=half"), 0.0), Allocation)
     refused = books.alloc(ask("b", "partition=half"), 0.0)
     assert isinstance(refused, Refusal)
-    (told,) = refused.rejections
-    assert (told.code, told.resource, told.needed, told.had) == (Code.EXTENDED_RESOURCE, "AICPU", 4, 3)
-    assert reject_text(told).endswith("it needs 4 of AICPU, g0 has 3 left")
+    (reported,) = refused.rejections
+    assert (reported.code, reported.resource, reported.needed, reported.had) == (Code.EXTENDED_RESOURCE, "AICPU", 4, 3)
+    assert reject_text(reported).endswith("it needs 4 of AICPU, g0 has 3 left")
 
 
 _SMALL = Profile(

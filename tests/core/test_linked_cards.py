@@ -28,8 +28,8 @@ PATHS = list(Path)
 def machine(cards, links=(), zones=()):
     """A node; links are (card, card, path, NVLinks), zones a tuple per card."""
     gpus = tuple(Gpu(f"g{k:03}", k, zones=zones[k] if zones else ()) for k in range(cards))
-    told = tuple(Link(f"g{a:03}", f"g{b:03}", path, nvlinks) for a, b, path, nvlinks in links)
-    return Node("n", 64_000, 1 << 36, gpus, topology=Topology(links=told))
+    reported = tuple(Link(f"g{a:03}", f"g{b:03}", path, nvlinks) for a, b, path, nvlinks in links)
+    return Node("n", 64_000, 1 << 36, gpus, topology=Topology(links=reported))
 
 
 def within(groups, path, nvlinks=0):

@@ -47,8 +47,8 @@ def test_of_two_directions_the_lower_counts():
         Link("a", "c", Path.PIX),
         Link("c", "a", Path.PIX),
     ]
-    for told in (links, links[::-1]):
-        found = layout_of([Gpu("a", 0), Gpu("b", 1), Gpu("c", 2)], told).weights
+    for reported in (links, links[::-1]):
+        found = layout_of([Gpu("a", 0), Gpu("b", 1), Gpu("c", 2)], reported).weights
         assert found.tolist() == [[0, 210, 50], [210, 0, 0], [50, 0, 0]]
 
 
@@ -99,7 +99,7 @@ def test_cards_are_uniform_where_all_pairs_have_the_same_nvlinks():
 
 def test_nodes_with_the_same_links_share_a_layout_whatever_their_cards_are_called():
     other = tuple(Gpu(f"x{gpu.uuid}", gpu.index) for gpu in dgx_1().gpus)
-    told = tuple(Link(f"x{link.b}", f"x{link.a}", link.path, link.nvlinks) for link in dgx_1().topology.links[::-1])
-    nodes = dgx_1(), Node("m", 0, 0, other, topology=Topology(links=told)), machine(8), Node("e", 0, 0), machine(8)
+    reported = tuple(Link(f"x{link.b}", f"x{link.a}", link.path, link.nvlinks) for link in dgx_1().topology.links[::-1])
+    nodes = dgx_1(), Node("m", 0, 0, other, topology=Topology(links=reported)), machine(8), Node("e", 0, 0), machine(8)
     assert links_over(nodes).layout_of.tolist() == [0, 0, 1, 2, 1]
     assert links_over(()).layout_of.tolist() == []

@@ -191,14 +191,14 @@ def test_a_simulation_beside_kept_room_is_what_alloc_does():
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         pytest.param("tflops=30,vram=1g", (Code.NOMINATED, 30_000, 20_000), id="fits without them"),
         pytest.param("tflops=80,vram=1g", (Code.GPU_COMPUTE, 80_000, 70_000), id="fits neither way"),
         pytest.param("gpu=2,tflops=60,vram=1g", (Code.NOT_ENOUGH_CARDS, 2, 1), id="one of two cards fits without them"),
     ],
 )
-def test_a_plan_and_an_allocation_beside_kept_room_are_refused_alike(text, told):
+def test_a_plan_and_an_allocation_beside_kept_room_are_refused_alike(text, reported):
     allocator = ready(a_node("n", a_card("n-0"), a_card("n-1")), nominations=nominated(FIRST))
     allocator.nominations = NO_NOMINATIONS
     allocator.bind(ask("tflops=30,vram=1g", "old"), ["n-0"], NOW)
@@ -208,7 +208,7 @@ def test_a_plan_and_an_allocation_beside_kept_room_are_refused_alike(text, told)
     assert isinstance(refused, Refusal)
     assert planned == refused == allocator.check_quota_and_filter(ask(text))
     first = refused.rejections[0]
-    assert (first.code, first.needed, first.had) == told
+    assert (first.code, first.needed, first.had) == reported
 
 
 def test_who_grows_leaves_kept_room_alone_and_who_shrinks_may():

@@ -1,4 +1,4 @@
-"""What nodes show of who holds what goes before what the ledger says: the cases of the ledger, and what is told."""
+"""What nodes show of who holds what goes before what the ledger says: the cases of the ledger, and what is reported."""
 
 from __future__ import annotations
 

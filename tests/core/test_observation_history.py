@@ -42,7 +42,7 @@ class Observed(RuleBasedStateMachine):
     def begin(self, nodes):
         self.nodes = tuple(nodes)
         self.runs: dict[str, dict[str, PodHolding]] = {node.name: {} for node in nodes}
-        self.told: dict[str, Use] = {}
+        self.reported: dict[str, Use] = {}
         self.books = FleetAllocator(Fleet(self.nodes))
         self.books.set_ready()
 
@@ -83,7 +83,7 @@ class Observed(RuleBasedStateMachine):
         if placed.placement is not None:
             assert not {cpu for h in others if h.placement for cpu in h.placement.cpus} & set(placed.placement.cpus)
         for name, pod in self.runs[placed.node].items():
-            if pod in self.told.get(placed.node, Use()).pods and name not in UIDS:
+            if pod in self.reported.get(placed.node, Use()).pods and name not in UIDS:
                 assert not set(self.cards_of(pod)) & set(placed.gpus)
 
     def cards_of(self, pod: PodHolding) -> list[str]:
@@ -102,11 +102,11 @@ class Observed(RuleBasedStateMachine):
         node = data.draw(st.sampled_from(self.nodes))
         self.start(node, uid, gpus, cpus, data.draw(st.sampled_from([0, 1 << 30])), data, True)
 
-    @rule(uid=st.sampled_from(UIDS + STRANGERS), told=st.booleans())
-    def pod_ends(self, uid, told):
+    @rule(uid=st.sampled_from(UIDS + STRANGERS), reported=st.booleans())
+    def pod_ends(self, uid, reported):
         for running in self.runs.values():
             running.pop(uid, None)
-        if told or uid in STRANGERS:
+        if reported or uid in STRANGERS:
             self.now += 1.0
             before = dict(self.books.fleet.ledger)
             self.books.dealloc(uid, self.now)
@@ -121,8 +121,8 @@ class Observed(RuleBasedStateMachine):
         pods = list(self.runs[node].values())
         shown = Use(tuple(data.draw(st.permutations(pods))[: data.draw(st.sampled_from([99, 99, 1]))]), stale)
         if data.draw(st.integers(0, 4)) == 0:
-            shown = self.told.get(node, shown)  # it lags
-        self.told[node] = shown
+            shown = self.reported.get(node, shown)  # it lags
+        self.reported[node] = shown
         seen = self.books.observe(node, shown, self.now)
         again = self.books.observe(node, shown, self.now)
         assert (again.changed, again.mismatches, again.foreign) == ((), (), seen.foreign)
@@ -149,7 +149,7 @@ class Observed(RuleBasedStateMachine):
         again.set_nodes(self.nodes)
         again.set_ready()
         assert again.fleet.ledger == self.books.fleet.ledger
-        self.books, self.told = again, {}
+        self.books, self.reported = again, {}
 
     @rule(data=st.data())
     def records_of_zones_come_and_go(self, data):

@@ -55,7 +55,7 @@ def some_nodes(draw: random.Random) -> list[Node]:
     return nodes
 
 
-def told(books: FleetAllocator, offered: Offers, row: int) -> NodeRefusal | None:
+def reported(books: FleetAllocator, offered: Offers, row: int) -> NodeRefusal | None:
     number = offered.refused.item(row)
     return None if number < 0 else offered.refusals[number]
 
@@ -79,7 +79,7 @@ def test_each_node_says_what_it_says_alone(seed: int):
         offered = books.offers(request)
         for row, node in enumerate(books.fleet.nodes):
             alone = found_with(books.fleet, books.rules, request, books.nominations, books.fleet.cards_on(row))
-            said = told(books, offered, row)
+            said = reported(books, offered, row)
             assert (said is None) == bool(alone.by_node) == bool(offered.scores[row] > NO_ROOM), node.name
             if said is not None and Code.NOMINATED not in said.counts:
                 assert said.helps == alone.curable
@@ -107,7 +107,7 @@ def test_each_card_counts_once_by_what_was_said_of_it_first():
     books.set_ready()
     books.bind(ask("tflops=80", uid="held"), ["b1"], 0.0)
     offered = books.offers(ask("gpu=3,tflops=50"))
-    said = told(books, offered, 0)
+    said = reported(books, offered, 0)
     assert said is not None
     assert said.counts == {Code.GPU_MISSING: 1, Code.GPU_COMPUTE: 1, Code.NOT_ENOUGH_CARDS: 2}
     assert (said.cards, said.helps) == (4, True)
@@ -119,10 +119,10 @@ def test_what_is_kept_for_another_is_told_so_and_only_while_it_is():
     ahead = ask("gpu=1", uid="ahead", priority=90)
     books.nominate(Nomination(ahead, "n", gpus=("n-0",)))
     offered = books.offers(ask("gpu=1", uid="later"))
-    assert told(books, offered, 0) == NodeRefusal.of(Code.NOMINATED, Cure.CAPACITY)
-    assert told(books, books.offers(ahead), 0) is None
+    assert reported(books, offered, 0) == NodeRefusal.of(Code.NOMINATED, Cure.CAPACITY)
+    assert reported(books, books.offers(ahead), 0) is None
     books.withdraw("ahead")
-    assert told(books, books.offers(ask("gpu=1", uid="later")), 0) is None
+    assert reported(books, books.offers(ask("gpu=1", uid="later")), 0) is None
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -145,7 +145,7 @@ def test_one_node_is_offered_and_chosen_as_among_all_whatever_is_reserved(seed: 
         among_all = books.offers(asked)
         for row in draw.sample(range(len(names)), 4):
             alone = books.offers(asked, np.array([row]))
-            assert told(books, alone, row) == told(books, among_all, row), names[row]
+            assert reported(books, alone, row) == reported(books, among_all, row), names[row]
             assert alone.scores[row] == among_all.scores[row]
             chosen = books.choose_on(asked, names[row])
             assert isinstance(chosen, Choice) is bool(among_all.scores[row] > NO_ROOM)
@@ -171,7 +171,7 @@ def test_whether_it_would_help_if_others_left_is_told_of_each_layout_of_zones(pa
         assert isinstance(books.bind(ask("gpu=2", uid=node.name), [gpu.uuid for gpu in node.gpus], 0.0), Allocation)
     offered = books.offers(ask("cpu=2,gpu=2,numa=single-numa-node"))
     for row, node in enumerate(books.fleet.nodes):
-        said = told(books, offered, row)
+        said = reported(books, offered, row)
         assert said is not None
         assert said.helps == node.name.startswith("beside"), node.name
 
@@ -186,9 +186,9 @@ def test_the_quota_of_one_namespace_is_no_reason_for_another():
     for n in range(2):
         assert isinstance(books.alloc(replace(asked["first"], uid=f"held-{n}"), 0.0), Allocation)
     offered = books.offers(asked["other"])
-    refusal = told(books, offered, 0)
+    refusal = reported(books, offered, 0)
     assert refusal is not None
     assert refusal.counts == {Code.GPU_NOT_IDLE: 2}
-    at_home = told(books, books.offers(asked["first"]), 0)
+    at_home = reported(books, books.offers(asked["first"]), 0)
     assert at_home is not None
     assert set(at_home.counts) == {Code.QUOTA_TOTAL_COMPUTE_REQUEST}

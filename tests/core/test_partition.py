@@ -307,7 +307,7 @@ def test_assumed_vram_counts():
     ("names", "groups"),
     [
         pytest.param(["own", "own", "own"], [0, 1, None], id="exclusive partitions are alone in their group"),
-        pytest.param(["share"] * 5, [0, 0, 1, 1, None], id="two to a group unless told otherwise"),
+        pytest.param(["share"] * 5, [0, 0, 1, 1, None], id="two to a group by default"),
         pytest.param(["three"] * 4, [0, 0, 0, 1], id="as many as the template says"),
         pytest.param(["own", "share", "three"], [0, 1, None], id="only partitions of one template share"),
         pytest.param(["share", "three", "share"], [0, 1, 0], id="a group with room before an empty one"),

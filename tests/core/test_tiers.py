@@ -57,7 +57,7 @@ def machines():
 
 def allocations(seed, at_step):
     """What a random history of one allocator answers; `at_step` is called before each of its steps."""
-    draw, books, told = random.Random(seed), FleetAllocator(Fleet(machines()), Rules()), []
+    draw, books, reported = random.Random(seed), FleetAllocator(Fleet(machines()), Rules()), []
     books.set_ready()
     fragments = Fragments(books.fleet, whole_workload(ASKED[1:3]))
     for step in range(STEPS):
@@ -68,26 +68,26 @@ def allocations(seed, at_step):
         act = draw.choice(["alloc"] * 5 + ["free", "free", "preempt", "move", "gang", "measure"])
         try:
             if act == "alloc":
-                told.append(books.alloc(request, now))
+                reported.append(books.alloc(request, now))
             elif act == "free" and held:
-                told.append(books.dealloc(draw.choice(held), now))
+                reported.append(books.dealloc(draw.choice(held), now))
             elif act == "preempt":
-                told.append(books.preempt(request, now))
+                reported.append(books.preempt(request, now))
             elif act == "move":
-                told.append(books.consolidate(Request("wide", ResourceRequirement.of(gpu=2)), 1, now))
+                reported.append(books.consolidate(Request("wide", ResourceRequirement.of(gpu=2)), 1, now))
             elif act == "gang":
                 gang = [Request(f"g{step}/{n}", asked, Claim(priority=1)) for n in range(2)]
-                told.append(fit_together(books.fleet, books.rules, gang, now))
+                reported.append(fit_together(books.fleet, books.rules, gang, now))
             elif act == "measure":
-                told.append((fragments.total(), fits_now(books.fleet)))
+                reported.append((fragments.total(), fits_now(books.fleet)))
         except UllageError as error:
-            told.append(error.message)
-    return list(map(repr, told))
+            reported.append(error.message)
+    return list(map(repr, reported))
 
 
 def cycles(seed, at_step):
     """What cycles plan over random demands, each of which gets what the cycle before it gave."""
-    draw, fleet, told = random.Random(seed), Fleet(machines()), []
+    draw, fleet, reported = random.Random(seed), Fleet(machines()), []
     placer, views = Placer(fleet, Policy()), []
     for step in range(STEPS // 4):
         at_step(step * 4)
@@ -95,14 +95,14 @@ def cycles(seed, at_step):
         placed = placer.place(f"s{step % 3}/{step}", asked)
         if isinstance(placed, Allocation):
             views.append(ExecutorView(placed.id, ExecutorPhase.BUSY, asked, f"s{step % 3}"))
-            told.append(placed)
+            reported.append(placed)
         demands = tuple(
             Demand(f"s{n}", n, draw.choice(ASKED), pending=draw.randrange(4), priority=draw.randrange(3))
             for n in range(3)
         )
         world = World(fleet, demands, tuple(views), (Queue("default"),))
-        told.append(schedule(world, Policy(reclaim_grace_s=None), float(step)))
-    return list(map(repr, told))
+        reported.append(schedule(world, Policy(reclaim_grace_s=None), float(step)))
+    return list(map(repr, reported))
 
 
 @pytest.fixture

@@ -54,29 +54,29 @@ C = "{0}P {1}P {0,1}n"
     ],
 )
 def test_the_merge(zones, lists, best, restricted, single):
-    told = [hints(text) for text in lists]
+    reported = [hints(text) for text in lists]
     ids = range(zones)
-    assert merge_hints(ids, told, BEST) == Merged(hint(best), True)
-    assert merge_hints(ids, told, RESTRICTED) == Merged(hint(best), restricted)
-    found = merge_hints(ids, told, SINGLE)
+    assert merge_hints(ids, reported, BEST) == Merged(hint(best), True)
+    assert merge_hints(ids, reported, RESTRICTED) == Merged(hint(best), restricted)
+    found = merge_hints(ids, reported, SINGLE)
     assert found == (Merged(Hint(None, False), False) if single is None else Merged(hint(single), True))
-    assert merge_hints(ids, told, ZonePolicy.NONE).admitted
+    assert merge_hints(ids, reported, ZonePolicy.NONE).admitted
 
 
 NEAR = [[10, 11, 12, 12], [11, 10, 12, 12], [12, 12, 10, 11], [12, 12, 11, 10]]
 
 
 def test_closest_zones_first_where_asked():
-    told = [hints("{0,2}P {2,3}P")]
-    assert merge_hints(range(4), told, BEST, NEAR) == Merged(hint("{2,3}P"), True)
-    assert merge_hints(range(4), told, RESTRICTED, NEAR).admitted
+    reported = [hints("{0,2}P {2,3}P")]
+    assert merge_hints(range(4), reported, BEST, NEAR) == Merged(hint("{2,3}P"), True)
+    assert merge_hints(range(4), reported, RESTRICTED, NEAR).admitted
 
 
 B = [(0,)] * 4 + [(1,)] * 4
 Q = [(card // 2,) for card in range(8)]
 
 
-def told(found: list[Hint] | None) -> str | None:
+def reported(found: list[Hint] | None) -> str | None:
     return None if found is None else " ".join(map(str, found))
 
 
@@ -97,7 +97,7 @@ def told(found: list[Hint] | None) -> str | None:
     ],
 )
 def test_hints_by_the_kubelets_rule(zones, cards, free, asked, expected):
-    assert told(device_hints(range(zones), cards, [cards[card] for card in free], asked)) == expected
+    assert reported(device_hints(range(zones), cards, [cards[card] for card in free], asked)) == expected
 
 
 def test_hints_of_four_zones():
@@ -108,17 +108,17 @@ def test_hints_of_four_zones():
 
 def test_width_by_what_is_free_prefers_what_the_kubelet_does_not():
     two = [(0,), (0,), (1,), (1,)]
-    assert told(device_hints(range(2), two, [(0,), (1,)], 2, WidthRule.CURRENT_BEST)) == "{0,1}P"
+    assert reported(device_hints(range(2), two, [(0,), (1,)], 2, WidthRule.CURRENT_BEST)) == "{0,1}P"
 
 
 def test_cards_of_a_finished_init_container_must_touch_the_mask():
     found = device_hints(range(2), B, B[4:], 4, reused_in=B[:4])
-    assert told(found) == "{0}P {0,1}n"
-    assert told(device_hints(range(2), B, [], 1, reused_in=[(0,), (1,)])) == "{0,1}n"
+    assert reported(found) == "{0}P {0,1}n"
+    assert reported(device_hints(range(2), B, [], 1, reused_in=[(0,), (1,)])) == "{0,1}n"
 
 
 def test_zone_ids_may_have_gaps():
-    assert told(device_hints((0, 3, 7), [(3,)] * 2, [(3,)] * 2, 2)) == "{3}P {0,3}n {3,7}n {0,3,7}n"
+    assert reported(device_hints((0, 3, 7), [(3,)] * 2, [(3,)] * 2, 2)) == "{3}P {0,3}n {3,7}n {0,3,7}n"
     assert merge_hints((0, 3, 7), [hints("{3}P {0,3}n")], SINGLE) == Merged(hint("{3}P"), True)
 
 

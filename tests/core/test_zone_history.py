@@ -49,7 +49,7 @@ texts, uids = st.sampled_from(TEXTS), st.sampled_from(UIDS)
 
 
 def shuffled(node: Node, chance: random.Random) -> Node:
-    """The same machine, told in another order."""
+    """The same machine, reported in another order."""
     topology = node.topology
     if topology is not None:
         topology = replace(topology, cpus=tuple(chance.sample(topology.cpus, len(topology.cpus))))
@@ -63,7 +63,7 @@ def ready(nodes: tuple[Node, ...]) -> FleetAllocator:
 
 
 class ZoneHistory(RuleBasedStateMachine):
-    """Two allocators are told the same, the second one in another order."""
+    """Two allocators get the same reports, the second one in another order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -185,7 +185,7 @@ class ZoneHistory(RuleBasedStateMachine):
 
     @rule(text=texts, priority=st.integers(1, 3), waits=st.booleans())
     def preempt(self, text, priority, waits):
-        """The victims leave, at once or while room is kept; then the request fits where it was told."""
+        """The victims leave, at once or while room is kept; then the request fits where the answer said."""
         request = self.request(text, "high", priority=priority)
         if "high" in self.both[0].fleet.ledger:
             return

@@ -137,7 +137,7 @@ def occupy(chance: random.Random, node: Node) -> tuple[Fleet, Books]:
     return fleet, books
 
 
-def told(held: Held | None) -> object:
+def reported(held: Held | None) -> object:
     """What a pod holds, as far as it is known where: cards, CPUs, devices, bytes by zone."""
     if held is None:
         return None
@@ -173,7 +173,7 @@ def test_what_a_kubelet_gives_to_a_pod(seed):
         asked = some_pod(chance, None, 4)
         expected = predict(books, node.topology.kubelet, asked.alignment.containers)
         found = Placer(fleet, Policy()).place("p", asked)
-        assert got(found) == told(expected), (node, asked)
+        assert got(found) == reported(expected), (node, asked)
         if found is not None:
             placed += 1
             assert (found.placement or ZonePlacement()).zones == zones_held(node, found)
@@ -182,8 +182,8 @@ def test_what_a_kubelet_gives_to_a_pod(seed):
 
 def narrowest(books: Books, amounts: dict[str, int]) -> int | None:
     """The fewest zones that hold all of these amounts, of what is free; None if no zone of any is known."""
-    told = [hints_of(books, *each, Held(), by_free=True) for each in amounts.items()]
-    wide = [{one.zones for one in hints} for hints in told if hints is not None]
+    reported = [hints_of(books, *each, Held(), by_free=True) for each in amounts.items()]
+    wide = [{one.zones for one in hints} for hints in reported if hints is not None]
     return min(map(len, set.intersection(*wide))) if wide else None
 
 

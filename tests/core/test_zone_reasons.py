@@ -1,4 +1,4 @@
-"""What is said where zones refuse: numbers per zone, and changes that are tried before they are told."""
+"""Refusals by zones: numbers per zone, and changes that are tried before they are named."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_what_no_zone_has_enough_of_is_told_also_if_that_is_not_cards():
 
 
 @pytest.mark.parametrize(
-    ("asked", "taken", "told", "changes"),
+    ("asked", "taken", "reported", "changes"),
     [
         (
             "cpu=3,gpu=1",
@@ -76,14 +76,14 @@ def test_what_no_zone_has_enough_of_is_told_also_if_that_is_not_cards():
         ("cpu=8", (2, 3, 10, 11), "it needs 8 CPUs; n has 6 free on cores that are not reserved", ()),
     ],
 )
-def test_a_kubelet_that_hands_out_whole_cores_refuses_what_is_none(asked, taken, told, changes):
+def test_a_kubelet_that_hands_out_whole_cores_refuses_what_is_none(asked, taken, reported, changes):
     options = kubelet("none", cpu_options={"full-pcpus-only": "true"})
     node = machine(cards=(0, 1), cpus=(6, 6), threads=2, reserved=(0,), kubelet=options)
     fleet = Fleet([node])
     if taken:
         fleet.charge(Allocation("other", "n", ResourceRequirement(1), placement=ZonePlacement((), taken)))
     found = why(fleet, asked)
-    assert found.summary.endswith(told)
+    assert found.summary.endswith(reported)
     assert "hands out whole cores only" in found.summary
     assert found.code is (Code.BROKEN_CORES if taken else Code.TOO_LARGE)
     assert (found.cure is Cure.CAPACITY) == bool(taken)
@@ -109,12 +109,12 @@ RESTRICTED_NODE = machine(kubelet=kubelet("restricted"))
 )
 def test_what_no_node_can_align_even_empty_is_warned_of_with_what_could_be(nodes, asked, change):
     requirement = ResourceRequirement.from_string(asked)
-    told = width_trap(Fleet(nodes), Policy(), requirement)
-    assert told is not None
-    assert told.startswith("no node here can align ")
-    assert told.endswith(change)
+    reported = width_trap(Fleet(nodes), Policy(), requirement)
+    assert reported is not None
+    assert reported.startswith("no node here can align ")
+    assert reported.endswith(change)
     busy = [Allocation(f"h{n}", "n", ResourceRequirement(1), (card.uuid,)) for n, card in enumerate(nodes[0].gpus)]
-    assert width_trap(Fleet(nodes, busy), Policy(), requirement) == told
+    assert width_trap(Fleet(nodes, busy), Policy(), requirement) == reported
 
 
 def test_what_some_node_could_align_is_not_warned_of():

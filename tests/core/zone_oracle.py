@@ -1,6 +1,6 @@
 """What a pod gets in the zones of one machine, in plain Python and slowly: every hint and every choice is written out.
 
-It follows the rules as they are told of the kubelet, and looks at nothing but the records of `ullage.model`.
+It follows the rules as the kubelet states them, and looks at nothing but the records of `ullage.model`.
 """
 
 from __future__ import annotations

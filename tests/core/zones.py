@@ -1,4 +1,4 @@
-"""Machines with zones for tests: the layouts that cases are told about."""
+"""Machines with zones for tests: the layouts of the cases."""
 
 from __future__ import annotations
 

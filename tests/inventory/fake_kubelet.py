@@ -335,8 +335,8 @@ def containers_of(pod: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, An
 
 def asked(container: Mapping[str, Any], resource: str) -> int:
     """Return the request of a container: thousandths of CPUs, bytes, devices."""
-    told = container["resources"]
-    text = str(told.get("requests", {}).get(resource, told.get("limits", {}).get(resource, 0)))
+    reported = container["resources"]
+    text = str(reported.get("requests", {}).get(resource, reported.get("limits", {}).get(resource, 0)))
     if resource == "cpu":
         return int(text.removesuffix("m")) if text.endswith("m") else int(text) * 1000
     return int(text.removesuffix("Gi")) * GIB if text.endswith("Gi") else int(text)
@@ -350,10 +350,10 @@ def exclusive(container: Mapping[str, Any]) -> int:
 
 def guaranteed(pod: Mapping[str, Any]) -> bool:
     """Return whether every container limits CPU and memory to its requests."""
-    told = [container["resources"] for _, container in containers_of(pod)]
+    reported = [container["resources"] for _, container in containers_of(pod)]
     return all(
         name in one.get("limits", {})
         and one.get("requests", one["limits"]).get(name, one["limits"][name]) == one["limits"][name]
-        for one in told
+        for one in reported
         for name in ("cpu", "memory")
     )

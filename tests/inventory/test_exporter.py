@@ -76,7 +76,7 @@ async def test_it_is_written_when_something_changes_and_never_else(bench):
             pod("p", container("c", devices(GPU, "GPU-1b"))), pod("q", container("c", devices(GPU, "GPU-3b")))
         )
         assert await bench.round()
-        assert bench.writes() == 2, "the order in which it is told is no change"
+        assert bench.writes() == 2, "the order in which it is reported is no change"
         assert bench.stored() == first
         bench.exporter = bench.fresh()
         assert await bench.round()

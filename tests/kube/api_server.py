@@ -292,11 +292,11 @@ def _told(change: Change, wanted: Match) -> bytes | None:
     """What a watch with that selection sees of a change: an object may come into it, or leave it."""
     was, now = (side is not None and wanted(side) for side in (change.before, change.after))
     if was and not now:
-        last = change.before or change.told
+        last = change.before or change.reported
         version = {"resourceVersion": str(change.revision)}
         return _line("DELETED", {**last, "metadata": last["metadata"] | version})
     if now:
-        return _line("MODIFIED" if was else "ADDED", change.told)
+        return _line("MODIFIED" if was else "ADDED", change.reported)
     return None
 
 

@@ -13,7 +13,7 @@ class Audience:
 
     def __init__(self, informer: Informer[Any]) -> None:
         self.there: dict[Key, Any] = {}
-        self.told: list[tuple[str, str]] = []  # events and their objects
+        self.reported: list[tuple[str, str]] = []  # events and their objects
         self._informer = informer
         self._live = False  # existing objects are delivered one by one
         informer.subscribe(self.hear)
@@ -32,7 +32,7 @@ class Audience:
                 self.there[new.key] = new
             case Removed(last):
                 assert self.there.pop(last.key).metadata.uid == last.metadata.uid
-        self.told.append(
+        self.reported.append(
             (type(delta).__name__, (delta.last if isinstance(delta, Removed) else delta.new).metadata.name)
         )
         assert not self._live or self.there == self._informer.objects

@@ -115,7 +115,7 @@ class HamiNode:
         devices = next(([d for d in each.split(":") if "," in d] for each in containers if "," in each), [])
         if self.fails or len(devices) != count:
             await self._finish(namespace, name, "failed")
-            raise PluginError(f"asked for {count}, told {devices}")
+            raise PluginError(f"asked for {count}, got {devices}")
         first = next(at for at, each in enumerate(containers) if "," in each)
         containers[first] = ""
         await self._note(namespace, name, {TO_ALLOCATE: ";".join(containers)})

@@ -107,12 +107,12 @@ class PodResourcesServer:
             writer.write(http.data_to_send())
 
     def _begin(self, http: H2Connection, stream: int) -> dict[int, bytes]:
-        told = [(":status", "200"), ("content-type", "application/grpc")]
+        reported = [(":status", "200"), ("content-type", "application/grpc")]
         if self.status:
             refused = [("grpc-status", str(self.status)), ("grpc-message", "as the test wants it")]
-            http.send_headers(stream, told + refused, end_stream=True)
+            http.send_headers(stream, reported + refused, end_stream=True)
             return {}
-        http.send_headers(stream, told)
+        http.send_headers(stream, reported)
         answer = self.allocatable if self._paths[stream].endswith("GetAllocatableResources") else self.answer
         framed = b"\0" + len(answer).to_bytes(4, "big") + answer
         return {stream: framed if self.raw is None else self.raw}

@@ -51,13 +51,13 @@ class ScriptedApi:
         if not self.watches:
             self.ended.set()
             await asyncio.Event().wait()
-        for told in self.watches.pop(0):
-            if isinstance(told, Exception):
-                raise told
-            if isinstance(told, asyncio.Event):
-                await told.wait()
+        for reported in self.watches.pop(0):
+            if isinstance(reported, Exception):
+                raise reported
+            if isinstance(reported, asyncio.Event):
+                await reported.wait()
                 continue
-            yield told
+            yield reported
 
     async def get(self, kind: Kind[Any], name: str, namespace: str = "") -> Any:
         raise NotImplementedError

@@ -204,8 +204,8 @@ class Stage:
 
     def writes_of(self, front: Front) -> list[str]:
         """Paths of its writes that were carried out. One that a frozen leader had begun may be refused later."""
-        told = self.server.writes() if isinstance(self.server, ControlPlane) else self.server.writes
-        return [path for who, path in told if who == front.name]
+        reported = self.server.writes() if isinstance(self.server, ControlPlane) else self.server.writes
+        return [path for who, path in reported if who == front.name]
 
     def log(self) -> str:
         return "\n".join(front.log_text()[-2000:] for front in self.fronts)

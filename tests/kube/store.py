@@ -16,13 +16,13 @@ class Compacted(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An object before and after one revision; None is no object. `told` is what a watch delivers of it."""
+    """An object before and after one revision; None is no object. `reported` is what a watch delivers of it."""
 
     revision: int
     key: Key
     before: Item | None
     after: Item | None
-    told: Item
+    reported: Item
 
 
 class Store:
@@ -42,15 +42,15 @@ class Store:
         """Commit a new state, or with None the end of an object, whose last state then has the new version too."""
         before = self._now.get(key)
         self.revision += 1
-        told = before if item is None else item
-        assert told is not None
-        told = {**told, "metadata": {**told["metadata"], "resourceVersion": str(self.revision)}}
+        reported = before if item is None else item
+        assert reported is not None
+        reported = {**reported, "metadata": {**reported["metadata"], "resourceVersion": str(self.revision)}}
         if item is None:
             del self._now[key]
         else:
-            self._now[key] = told
-        self._log.append(Change(self.revision, key, before, None if item is None else told, told))
-        return told
+            self._now[key] = reported
+        self._log.append(Change(self.revision, key, before, None if item is None else reported, reported))
+        return reported
 
     async def announce(self) -> None:
         async with self._news:

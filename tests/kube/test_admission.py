@@ -77,8 +77,8 @@ async def test_the_gate_that_our_webhook_closes_is_one_that_we_open(cluster: Clu
         patch = Patch(PODS, "p", msgspec.to_builtins(changes), cluster.namespace, PatchType.JSON)
         return PODS.read(await cluster.api.write(patch))
 
-    told = await write(set_reason(pod.document, "no room"))
-    opened = open_gate(told.document, "a")
+    reported = await write(set_reason(pod.document, "no room"))
+    opened = open_gate(reported.document, "a")
     with pytest.raises(UllageError):
         await write(open_gate(pod.document, "a"))  # it was decided on another version
     done = await write(opened)

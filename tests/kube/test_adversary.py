@@ -188,9 +188,9 @@ def check(world: Mirrored) -> None:
 
 @settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.lists(st.one_of(nodes(), pods("p"), pods("q"), pods("r")), min_size=1, max_size=8), st.integers(0, 8))
-def test_the_books_follow_whatever_stands_on_nodes_and_pods(told: list[dict[str, Any]], restart: int):
+def test_the_books_follow_whatever_stands_on_nodes_and_pods(reported: list[dict[str, Any]], restart: int):
     world = Mirrored(a_node("a", "A0", "A1"))
-    for at, item in enumerate(told):
+    for at, item in enumerate(reported):
         (world.pods if "containers" in item["spec"] else world.nodes).put(item)
         check(world)
         if at == restart:
@@ -248,9 +248,9 @@ ARGS = st.fixed_dictionaries(
 )
 @given(st.sampled_from(["filter", "prioritize", "preempt", "bind"]), ARGS | JSONS)
 def test_every_question_is_answered(extender: TestClient, verb: str, args: Any):
-    told = extender.post(f"/{verb}", content=json.dumps(args))
-    assert told.status_code == 200, told.text
-    answer = told.json()
+    reported = extender.post(f"/{verb}", content=json.dumps(args))
+    assert reported.status_code == 200, reported.text
+    answer = reported.json()
     if verb == "prioritize":
         assert all(0 <= each["Score"] <= 10 for each in answer)
     if verb == "filter" and isinstance(args, dict) and not answer["Error"]:
@@ -262,5 +262,5 @@ def test_every_question_is_answered(extender: TestClient, verb: str, args: Any):
     "body", [b"[" * 200_000, b'{"Pod":' * 50_000, b"\xff\xfe", b"{" + b'"a":1,' * 100_000 + b'"b":2}', b"0" * 9_000_000]
 )
 def test_bodies_that_are_too_much_are_refused_in_words(extender: TestClient, verb: str, body: bytes):
-    told = extender.post(f"/{verb}", content=body)
-    assert told.status_code == 200
+    reported = extender.post(f"/{verb}", content=body)
+    assert reported.status_code == 200

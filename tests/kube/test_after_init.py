@@ -12,7 +12,7 @@ import pytest
 from tests.kube.api_server import ApiServer
 from tests.kube.conftest import until
 from tests.kube.hami_node import GPU, HamiNode, hami_node
-from tests.kube.test_device_plugins import CORES, MIB, READERS, a_pod, notes, settle, told
+from tests.kube.test_device_plugins import CORES, MIB, READERS, a_pod, notes, reported, settle
 from tests.kube.test_front import Running, put, running
 from ullage.kube.client.changes import Bind, Patch, PatchType
 from ullage.kube.client.http import HttpKubeApi
@@ -241,7 +241,7 @@ async def test_no_card_holds_less_than_its_running_containers_have(
             name, spec = pod["metadata"]["name"], pod["spec"]
             stays = ["restartPolicy" in each for each in spec["initContainers"]] + [True] * len(spec["containers"])
             needs: dict[str, tuple[int, int]] = {}
-            for is_there, devices in zip(stays, told(server, name), strict=True):
+            for is_there, devices in zip(stays, reported(server, name), strict=True):
                 for uuid, mib, cores in devices if is_there else ():
                     had = needs.get(uuid, (0, 0))
                     needs[uuid] = had[0] + mib, had[1] + cores

@@ -33,7 +33,7 @@ async def version(cluster: Cluster, kind: Kind[Any] = PODS) -> str:
     return [page async for page in cluster.api.pages(kind)][-1].version
 
 
-async def told(cluster: Cluster, since: str, count: int, select: Selection | None = None) -> list[WatchEvent[Pod]]:
+async def reported(cluster: Cluster, since: str, count: int, select: Selection | None = None) -> list[WatchEvent[Pod]]:
     """The first events of pods of the test's namespace after a version, without bookmarks."""
     found: list[WatchEvent[Pod]] = []
     async with asyncio.timeout(60):
@@ -198,7 +198,7 @@ async def test_the_pages_of_a_list_show_the_same_state(cluster: Cluster) -> None
     assert sorted(seen) == names
     assert sizes == [3, 3, 1]
     assert len(versions) == 1
-    later = await told(cluster, versions.pop(), 3)
+    later = await reported(cluster, versions.pop(), 3)
     assert [(event.type.value, event.item and event.item.metadata.name) for event in later] == [
         ("ADDED", "p9"),
         ("MODIFIED", "p5"),
@@ -217,7 +217,7 @@ async def test_a_watch_delivers_all_events_in_order(cluster: Cluster) -> None:
     await create(cluster, PODS, bodies.pod("seen"))
     changed = await patch(cluster, "seen", {"metadata": {"annotations": {"text": LINE_ENDS}}})
     await cluster.api.write(Delete(PODS, "seen", cluster.namespace, grace_s=0))
-    events = await told(cluster, since, 4)
+    events = await reported(cluster, since, 4)
     assert [event.type.value for event in events] == ["ADDED", "MODIFIED", "MODIFIED", "DELETED"]
     assert events[1].item is not None
     assert events[1].item.metadata == changed.metadata
@@ -231,7 +231,7 @@ async def test_a_watch_delivers_all_events_in_order(cluster: Cluster) -> None:
 
 
 async def test_an_open_watch_delivers_new_events(cluster: Cluster) -> None:
-    waiting = asyncio.create_task(told(cluster, await version(cluster), 1))
+    waiting = asyncio.create_task(reported(cluster, await version(cluster), 1))
     await create(cluster, PODS, bodies.pod("comes"))
     (event,) = await waiting
     assert event.item is not None
@@ -247,7 +247,7 @@ async def test_a_watch_is_ended_by_the_server(cluster: Cluster) -> None:
 async def test_a_version_that_is_no_longer_known_is_gone(cluster: Cluster) -> None:
     cluster.forget()
     with pytest.raises(ApiGone):
-        await told(cluster, "1", 1)
+        await reported(cluster, "1", 1)
 
 
 async def test_a_selection_bounds_lists_and_watches(cluster: Cluster) -> None:
@@ -260,7 +260,7 @@ async def test_a_selection_bounds_lists_and_watches(cluster: Cluster) -> None:
     assert await _names(cluster, Selection(cluster.namespace, fields="spec.nodeName=n1")) == ["placed"]
     assert await _names(cluster, Selection(cluster.namespace, "team!=red", "spec.nodeName=")) == ["out"]
     await patch(cluster, "in", {"metadata": {"labels": {"team": "blue"}}})
-    events = await told(cluster, since, 2, where)
+    events = await reported(cluster, since, 2, where)
     assert [event.type for event in events] == [EventType.ADDED, EventType.DELETED]
 
 

@@ -81,8 +81,8 @@ def test_what_was_bound_is_known_after_a_kill(server: ApiServer, front: LiveFron
 
 
 def test_60_metrics_count_who_had_a_card_and_who_had_not(front: LiveFront) -> None:
-    told = [call(front, owner, "POST", f"{COMFY}/resume", CHOICE)[1]["code"] for owner in ("alice", "bob")]
-    assert told == [200, 422]
+    reported = [call(front, owner, "POST", f"{COMFY}/resume", CHOICE)[1]["code"] for owner in ("alice", "bob")]
+    assert reported == [200, 422]
     page = httpx2.get(f"{front.url('metrics')}/metrics", timeout=60).text
     for line in (
         'ullage_kube_calls_total{code="ok",verb="bindings-resume"} 1.0',

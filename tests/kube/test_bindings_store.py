@@ -279,9 +279,9 @@ async def test_a_pod_that_is_being_bound_keeps_its_row(server: ApiServer, api: H
     (pod,) = put(server, "pods", pod_of("p"))
     async with hosting(server, api) as up:
         await up.call("POST", f"{COMFY}/resume", CHOICE)
-        _, told = await asyncio.gather(up.call("DELETE", BOUND), up.place(pod, ["a"]))
+        _, reported = await asyncio.gather(up.call("DELETE", BOUND), up.place(pod, ["a"]))
         rows = (await up.front.bindings.store.ledger()).rows
-        assert [row.draining for row in rows] == ([True] if told == "!a" else [])
+        assert [row.draining for row in rows] == ([True] if reported == "!a" else [])
 
 
 async def test_a_former_leader_cannot_change_the_ledger(server: ApiServer, api: HttpKubeApi):
@@ -405,8 +405,8 @@ async def test_a_switch_annotates_the_node_and_stops_the_applications_of_the_car
             lambda: deployments["default", "comfyui-alice"].document["status"].get("readyReplicas") == 1, "it runs"
         )
         assert (await up.status("PUT", path, {"supportType": "Exclusive"}))[0] == 403
-        told = (await up.call("PUT", path, {"supportType": "Exclusive"}, user="root"))["data"]
-        assert (told["status"], told["stoppedApps"][0]["appName"]) == ("switched", "comfyui")
+        reported = (await up.call("PUT", path, {"supportType": "Exclusive"}, user="root"))["data"]
+        assert (reported["status"], reported["stoppedApps"][0]["appName"]) == ("switched", "comfyui")
         assert up.replicas("comfyui-alice") == 0
         note = "sharemode.gpu.bytetrade.io/g1"
         node = server.do(lambda: server.rules.get(("nodes", "", "a")))
@@ -568,8 +568,8 @@ async def test_a_binding_without_effect_is_listed_and_deleted_on_request(server:
     put(server, "gpubindings", a_binding("lost", "g9"), a_binding("b-twice", "g1"), a_binding("c-twice", "g1"))
     put(server, "gpubindings", a_binding("orphan", "g2", app="gone"))
     async with hosting(server, api) as up:
-        told = (await up.call("POST", f"{RESOURCES}/clean", {}, user="root"))["data"]
-        assert {each["item"]: each["reason"] for each in told} == {
+        reported = (await up.call("POST", f"{RESOURCES}/clean", {}, user="root"))["data"]
+        assert {each["item"]: each["reason"] for each in reported} == {
             "lost": "card-gone",
             "b-twice": "duplicate",
             "orphan": "no-application",
@@ -669,7 +669,7 @@ async def test_an_invalid_binding_blocks_no_application_and_its_running_pods_sta
 
 
 @pytest.mark.parametrize(
-    ("told", "names"),
+    ("reported", "names"),
     [
         ("[{", "compute-requirements"),
         ("{}", "compute-requirements"),
@@ -682,11 +682,11 @@ async def test_an_invalid_binding_blocks_no_application_and_its_running_pods_sta
     ],
 )
 async def test_unreadable_requirements_give_no_card_and_start_nothing_until_they_are_corrected(
-    server: ApiServer, api: HttpKubeApi, told: str, names: str
+    server: ApiServer, api: HttpKubeApi, reported: str, names: str
 ):
     put(server, "nodes", a_machine("a", {"g1": ALONE}))
     workload = a_deployment()
-    workload["metadata"]["annotations"][REQUIREMENTS] = told
+    workload["metadata"]["annotations"][REQUIREMENTS] = reported
     put(server, "deployments", workload)
     async with hosting(server, api) as up:
         for path, body in ((f"{BOUND}/validate", {}), (f"{COMFY}/resume", CHOICE), (f"{COMFY}/install", {})):

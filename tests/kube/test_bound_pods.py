@@ -242,9 +242,16 @@ async def test_39_a_time_sliced_pod_sees_the_whole_card(server: ApiServer, api: 
         assert (await up.offered(pods[10], "a"))["FailedAndUnresolvableNodes"] == {"a": "tenants-exhausted:g1"}
 
 
-@pytest.mark.parametrize(("kind", "told", "mode"), [("nvidia", "", "TimeSlice"), ("nvidia", "7", "TimeSlice")])
-async def test_40_how_a_card_is_shared_by_default(server: ApiServer, api: HttpKubeApi, kind: str, told: str, mode: str):
-    put(server, "nodes", a_machine("a", {"g1": told}, kind=kind), a_machine("b", {"g2": told}, kind="nvidia-gb10"))
+@pytest.mark.parametrize(("kind", "reported", "mode"), [("nvidia", "", "TimeSlice"), ("nvidia", "7", "TimeSlice")])
+async def test_40_how_a_card_is_shared_by_default(
+    server: ApiServer, api: HttpKubeApi, kind: str, reported: str, mode: str
+):
+    put(
+        server,
+        "nodes",
+        a_machine("a", {"g1": reported}, kind=kind),
+        a_machine("b", {"g2": reported}, kind="nvidia-gb10"),
+    )
     async with hosting(server, api) as up:
         nodes = (await up.call("GET", "/app-service/v1/compute-resources"))["data"]
         assert [node["devices"][0]["supportType"] for node in nodes] == [mode, "MemorySlice"]
@@ -353,14 +360,14 @@ async def test_43_single_takes_as_many_as_it_asks(server: ApiServer, api: HttpKu
         assert sorted(cards_of(server, "p0") + cards_of(server, "p1")) == ["g1", "g2"]
         assert (await up.offered(pods[2], "a"))["FailedNodes"] == {"a": "InsufficientGPU: requested=1, bound=0"}
 
-        def told() -> bool:
+        def reported() -> bool:
             events = [item for (kind, _, _), item in server.store.at(server.store.revision).items() if kind == "events"]
             return any(
                 e["reason"] == "InsufficientGPU" and e["message"].startswith("requested=1, bound=0; bind 1 more card")
                 for e in events
             )
 
-        await until(lambda: server.do(told), "the event is there")
+        await until(lambda: server.do(reported), "the event is there")
 
 
 async def test_bindings_count_where_their_namespace_says_so(server: ApiServer, api: HttpKubeApi):

@@ -147,12 +147,12 @@ async def test_two_owners_of_one_application_are_kept_apart(request: pytest.Fixt
         def choose(card: str, mib: int = 0) -> dict[str, Any]:
             return {"computeBinding": [{"nodeName": "bound-a", "deviceId": card, "memory": mib << 20}]}
 
-        status, told = await users.call("alice", "POST", f"{COMFY}/resume", choose("GPU-1"))
-        assert (status, told["code"]) == (200, 200), told
-        status, told = await users.call("bob", "POST", f"{COMFY}/resume", choose("GPU-1"))
-        assert told["data"]["Data"]["validation"]["code"] == "exclusive-already-bound:GPU-1"
-        status, told = await users.call("bob", "POST", f"{COMFY}/resume", choose("GPU-2", 8000))
-        assert (status, told["code"]) == (200, 200), told
+        status, reported = await users.call("alice", "POST", f"{COMFY}/resume", choose("GPU-1"))
+        assert (status, reported["code"]) == (200, 200), reported
+        status, reported = await users.call("bob", "POST", f"{COMFY}/resume", choose("GPU-1"))
+        assert reported["data"]["Data"]["validation"]["code"] == "exclusive-already-bound:GPU-1"
+        status, reported = await users.call("bob", "POST", f"{COMFY}/resume", choose("GPU-2", 8000))
+        assert (status, reported["code"]) == (200, 200), reported
         for owner in ("alice", "bob"):
             found = await api.get(DEPLOYMENTS, f"comfyui-{owner}", "default")
             assert found.document["spec"]["replicas"] == 1  # the controller would make their pods now
@@ -168,13 +168,13 @@ async def test_two_owners_of_one_application_are_kept_apart(request: pytest.Fixt
         kubelets.may_end.clear()
         assert (await users.call("alice", "DELETE", BOUND))[0] == 200
         await api.write(Delete(PODS, "alice-1", "default"))
-        status, told = await users.call("bob", "POST", f"{COMFY}/resume", choose("GPU-1"))
-        assert told["code"] == 422  # its pod still runs
+        status, reported = await users.call("bob", "POST", f"{COMFY}/resume", choose("GPU-1"))
+        assert reported["code"] == 422  # its pod still runs
         assert await _cards(api, "alice-2") == []
         kubelets.may_end.set()
         await until(lambda: len(objects) == 1, "its row is gone with its pod", 60)
-        status, told = await users.call("bob", "POST", f"{COMFY}/resume", choose("GPU-1"))
-        assert (status, told["code"]) == (200, 200), told
+        status, reported = await users.call("bob", "POST", f"{COMFY}/resume", choose("GPU-1"))
+        assert (status, reported["code"]) == (200, 200), reported
         assert await _cards(api, "alice-2") == []
         await _clear(api, "bound-a", ["alice-2", "bob-1"], ["alice", "bob"])
 

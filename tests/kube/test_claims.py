@@ -70,9 +70,11 @@ async def let_go(server: ApiServer, *pods: str) -> None:
     await until(lambda: not any(gated(server, pod) for pod in pods), f"{pods} are let go")
 
 
-async def has_event(told: list[PodEvent], *parts: str) -> None:
+async def has_event(reported: list[PodEvent], *parts: str) -> None:
     """Wait for an event with the reason; events on a missing claim may come before or after it."""
-    await until(lambda: any(all(part in each.message for part in parts) for each in told), lambda: f"{parts} of {told}")
+    await until(
+        lambda: any(all(part in each.message for part in parts) for each in reported), lambda: f"{parts} of {reported}"
+    )
 
 
 def holders(front: Front) -> dict[str, tuple[str, ...]]:
@@ -114,12 +116,12 @@ async def test_a_claim_with_an_endless_expression_does_not_delay_other_pods(
     endless = f"{ten}.all(a, {ten}.all(b, {ten}.all(c, {ten}.all(d, a + b + c + d < 100))))"
     put(server, "resourceclaims", a_claim("bad", wants(selectors=[{"cel": {"expression": endless}}])), a_claim("one"))
     put(server, "pods", claiming("b", "bad"))
-    told: list[PodEvent] = []
+    reported: list[PodEvent] = []
     async with running(api) as front:
-        front.claims.claiming._record_event = told.append
+        front.claims.claiming._record_event = reported.append
         put(server, "pods", claiming("p", "one"))
         await let_go(server, "p")
-        await has_event(told, "no-devices")
+        await has_event(reported, "no-devices")
         assert gated(server, "b")
         assert allocated(server, "bad") == []
 
@@ -155,16 +157,16 @@ async def test_a_claim_is_allocated_where_pods_without_cards_and_pods_on_their_w
     plain = {"metadata": {"name": "plain", "namespace": "default"}, "spec": {"nodeName": "a"}}
     plain["spec"]["containers"] = [{"name": "c", "image": "x", "resources": {"requests": {"cpu": "6"}}}]
     put(server, "pods", plain)
-    told: list[PodEvent] = []
+    reported: list[PodEvent] = []
     async with running(api) as front:
-        front.claims.claiming._record_event = told.append
+        front.claims.claiming._record_event = reported.append
         put(server, "resourceclaims", *map(a_claim, ("one", "two")))
         put(server, "pods", with_cpu(claiming("p", "one"), "5"))
         await let_go(server, "p")
         assert allocated(server, "one") == ["b/gpu-0"]
         put(server, "pods", with_cpu(claiming("q", "two"), "5"))
         why = "its claims cannot be allocated: 2 of 2 nodes: insufficient-cpu; they ask for 1 device of class gpu"
-        await has_event(told, why)
+        await has_event(reported, why)
         assert gated(server, "q")
         server.do(lambda: server.rules.delete(("pods", "default", "plain"), {"gracePeriodSeconds": 0}))
         await let_go(server, "q")
@@ -203,14 +205,14 @@ async def test_claims_are_given_cards_that_are_bound_for_their_application_alone
     for pod, owner in ((mine, "alice"), (his, "bob")):
         pod["metadata"]["labels"] = labels_of("comfyui", owner)
     put(server, "gpubindings", a_binding("x", "GPU-a-2", owner="alice", namespace="default"))
-    told: list[PodEvent] = []
+    reported: list[PodEvent] = []
     async with running(api, bindings=BindingTerms()) as front:
-        front.claims.claiming._record_event = told.append
+        front.claims.claiming._record_event = reported.append
         put(server, "pods", mine, his)
         await let_go(server, "p")
         assert allocated(server, "one") == ["a/gpu-2"]
         await until(
-            lambda: any(event.pod == "q" and "other-owner" in event.message for event in told), "it is reported"
+            lambda: any(event.pod == "q" and "other-owner" in event.message for event in reported), "it is reported"
         )
         assert allocated(server, "two") == []
         put(server, "gpubindings", a_binding("y", "GPU-a-1", owner="bob", namespace="default"))
@@ -231,15 +233,15 @@ async def test_claims_that_kube_scheduler_allocated_on_bound_cards_are_reported(
     allocation = {"devices": {"results": [device]}}
     edit(server, "resourceclaims", "theirs", allocation=allocation, reservedFor=using)
     edit(server, "resourceclaims", "idle", allocation=allocation)
-    told: list[PodEvent] = []
+    reported: list[PodEvent] = []
     async with running(api, bindings=BindingTerms()) as front:
-        front.bindings.conflicting_claims._record_event = told.append
+        front.bindings.conflicting_claims._record_event = reported.append
         front.bindings.store.wake()
-        await until(lambda: told, "it is reported")
-        assert {(event.pod, event.uid, event.reason) for event in told} == {
+        await until(lambda: reported, "it is reported")
+        assert {(event.pod, event.uid, event.reason) for event in reported} == {
             ("theirs", uids["theirs"], "CardBoundElsewhere")
         }
-        assert told[0].message == "claim theirs has GPU-a-0, which is bound to comfyui of alice"
+        assert reported[0].message == "claim theirs has GPU-a-0, which is bound to comfyui of alice"
         assert b"ullage_kube_binding_conflicting_claims 1.0" in await FrontMetrics(front).page()
         (problem,) = (await front.bindings.store.cluster()).problems
         assert problem.item == "default/theirs"
@@ -317,8 +319,8 @@ async def test_a_claim_that_was_made_for_a_pod_is_waited_for(server: ApiServer, 
                 {"apiVersion": "v1", "kind": "Pod", "name": owner, "uid": uid, "controller": True}
             ]
             put(server, "resourceclaims", made)
-            told = [{"name": "c0", "resourceClaimName": f"p-c0-{owner}"}]
-            edit(server, "pods", "p", resourceClaimStatuses=told)
+            reported = [{"name": "c0", "resourceClaimName": f"p-c0-{owner}"}]
+            edit(server, "pods", "p", resourceClaimStatuses=reported)
             if owner == "other":
                 await until(lambda: any("made for another pod" in event.message for event in said), "it is reported")
         await let_go(server, "p")
@@ -375,9 +377,9 @@ async def test_only_nodes_where_the_pod_may_go(server: ApiServer, api: HttpKubeA
     async with running(api) as front:
         front.claims.claiming._record_event = said.append
         await until(lambda: {event.pod for event in said} == {"p", "q"}, "both are reported")
-        told = {event.pod: event.message for event in said}
-        assert "3 of 4 nodes: node-affinity" in told["p"]
-        assert "1 of 4 nodes: node-taint" in told["q"]
+        reported = {event.pod: event.message for event in said}
+        assert "3 of 4 nodes: node-affinity" in reported["p"]
+        assert "1 of 4 nodes: node-taint" in reported["q"]
         assert gated(server, "p")
         assert gated(server, "q")
 
@@ -451,7 +453,7 @@ async def test_rules_taint_devices_until_they_are_gone(server: ApiServer, api: H
     async with running(api, errors):
         await let_go(server, "p")
         assert allocated(server, "p") == ["a/gpu-1"]
-        assert [told[:2] for told in errors] == [("DeviceTaintRule", "older")]
+        assert [reported[:2] for reported in errors] == [("DeviceTaintRule", "older")]
         put(server, "pods", claiming("r", "r"))
         await let_go(server, "r")
         assert allocated(server, "r") == ["a/gpu-0"]
@@ -472,15 +474,15 @@ async def test_rules_taint_devices_until_they_are_gone(server: ApiServer, api: H
 def test_a_rule_that_becomes_unreadable_keeps_its_earlier_taints() -> None:
     set_rules: list[tuple[str, object]] = []
     errors: list[Any] = []
-    devices: Any = SimpleNamespace(set_taint_rule=lambda *told: set_rules.append(told))
+    devices: Any = SimpleNamespace(set_taint_rule=lambda *reported: set_rules.append(reported))
     api: Any = None
-    rules = TaintRules(api, devices, lambda: None, lambda *told: errors.append(told))
+    rules = TaintRules(api, devices, lambda: None, lambda *reported: errors.append(reported))
     selectors = ({"pool": "a", "device": "gpu-0"}, {"deviceClassName": "gpu"})
     first, then = (DEVICE_TAINT_RULES[0].read(json.dumps(a_taint_rule("zero", **each)).encode()) for each in selectors)
     rules._on_rule(Added(first))
     rules._on_rule(Changed(first, then))
     assert [name for name, _ in set_rules] == ["zero"]
-    assert [told[:2] for told in errors] == [("DeviceTaintRule", "zero")]
+    assert [reported[:2] for reported in errors] == [("DeviceTaintRule", "zero")]
     rules._on_rule(Removed(first))
     assert set_rules[-1] == ("zero", None)
 
@@ -667,15 +669,15 @@ async def test_a_pod_with_a_claim_and_other_cards_goes_where_there_are_both(serv
     put(server, "deviceclasses", a_class("nic", "device.driver == 'nic.example.com'"))
     put(server, "resourceslices", nics("b", 2), nics("c", 2))
     put(server, "resourceclaims", *(a_claim(name, NIC) for name in ("one", "two")))
-    told: list[PodEvent] = []
+    reported: list[PodEvent] = []
     async with running(api) as front:
-        front.claims.claiming._record_event = told.append
+        front.claims.claiming._record_event = reported.append
         put(server, "pods", both("p", "one", 2))
         await let_go(server, "p")
         assert allocated(server, "one") == ["b/nic-0"]
         assert set(front.cluster.cards_of(get(server, "pods", "p")["metadata"]["uid"])) == {"GPU-b-0", "GPU-b-1"}
         put(server, "pods", both("q", "two"))
-        await has_event(told, "1 of 3 nodes: no-devices", "reserved-for-nominated")
+        await has_event(reported, "1 of 3 nodes: no-devices", "reserved-for-nominated")
         assert gated(server, "q"), "the cards of b are kept for p, which is not there yet"
         assert allocated(server, "two") == []
 
@@ -699,11 +701,11 @@ async def test_cards_of_a_claim_and_other_cards_are_different_ones(server: ApiSe
 async def test_where_there_is_no_room_for_both_nothing_is_allocated(server: ApiServer, api: HttpKubeApi):
     furnish(server, a=1, b=1)
     put(server, "resourceclaims", a_claim("one"))
-    told: list[PodEvent] = []
+    reported: list[PodEvent] = []
     async with running(api) as front:
-        front.claims.claiming._record_event = told.append
+        front.claims.claiming._record_event = reported.append
         put(server, "pods", both("p", "one"))
-        await has_event(told, "its claims cannot be allocated: 2 of 2 nodes: no-room-for-both")
+        await has_event(reported, "its claims cannot be allocated: 2 of 2 nodes: no-room-for-both")
     assert gated(server, "p")
     assert allocated(server, "one") == []
 
@@ -755,15 +757,15 @@ async def test_a_claim_whose_devices_were_never_readable_keeps_what_it_can_have_
     edit(server, "resourceclaims", "broken", allocation=allocation, reservedFor=using)
     put(server, "resourceclaims", a_claim("one"), a_claim("two"))
     put(server, "pods", claiming("p", "one"), claiming("q", "two"))
-    told: list[PodEvent] = []
+    reported: list[PodEvent] = []
     async with running(api) as front:
         assert front.claims is not None
-        front.claims.claiming._record_event = told.append
+        front.claims.claiming._record_event = reported.append
         if what:
             await until(lambda: not (gated(server, "p") and gated(server, "q")), "one of them goes to the other node")
             assert [allocated(server, name) for name in ("one", "two") if allocated(server, name)] == [["b/gpu-0"]]
         else:
-            await has_event(told, "its claims cannot be allocated")
+            await has_event(reported, "its claims cannot be allocated")
             assert gated(server, "p")
             assert gated(server, "q")
         front.mirror.settle()

@@ -113,7 +113,9 @@ async def remove(api: HttpKubeApi, kind: Any, item: Object) -> None:
 @asynccontextmanager
 async def leading(api: Any, errors: list[Any] | None = None) -> AsyncIterator[Front]:
     said = [] if errors is None else errors
-    front = make_front(api, Candidate(api, "ullage", "kube-system"), Rules(), on_error=lambda *told: said.append(told))
+    front = make_front(
+        api, Candidate(api, "ullage", "kube-system"), Rules(), on_error=lambda *reported: said.append(reported)
+    )
     async with at_work(front):
         yield front
 

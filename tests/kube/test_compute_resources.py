@@ -212,7 +212,7 @@ def test_50_resume_asks_for_a_choice_and_takes_a_good_one(client, port):
     rows = data(client.post(f"{COMFY}/resume", json={"computeBinding": CHOICE}))
     assert rows == data(client.get(BOUND))
     assert [row["deviceId"] for row in rows] == ["d1"]
-    assert port.told == [("start", STOPPED.key)]
+    assert port.reported == [("start", STOPPED.key)]
 
 
 def test_51_an_application_can_be_suspended_twice(client):
@@ -283,7 +283,7 @@ def test_49_a_switch_lists_the_apps_that_it_stops_and_is_blocked_by_those_it_can
     assert blocked["Data"]["blockedApps"] == [
         {"appName": "other", "owner": "bob", "state": "upgrading", "reason": "stop-operation-not-allowed"}
     ]
-    assert port.told == []
+    assert port.reported == []
     port.state = rows
     done = data(client.put(SWITCH, json={"supportType": "Exclusive"}, headers=ADMIN))
     assert (done["status"], done["device"]["supportType"]) == ("switched", "Exclusive")
@@ -391,12 +391,12 @@ def test_54_older_routes_may_be_repeated(client, port):
     for _ in range(2):
         answer = client.post("/gpus/d1/assign", json={"appName": "comfyui", "memory": 8000})
         assert (answer.status_code, answer.content) == (200, b"")
-    assert port.told == [("restart", STOPPED.key)]
+    assert port.reported == [("restart", STOPPED.key)]
     assert port.state.rows[0].memory_bytes == 8000 * MIB
     for app in ("comfyui", "unknown"):
         assert client.post("/gpus/d0/unassign", json={"appName": app}).status_code == 200
         assert client.post("/gpus/d9/unassign", json={"appName": app}).status_code == 200
-    assert len(port.told) == 1
+    assert len(port.reported) == 1
 
 
 @pytest.mark.parametrize(
@@ -436,7 +436,7 @@ def test_many_cards_are_reassigned_in_one_change(client, port):
     for _ in range(2):
         assert client.put("/gpus/assignments/bulk", json=body).content == b""
     assert [row.card.device for row in port.state.rows] == ["d0"]
-    assert len(port.told) == 1
+    assert len(port.reported) == 1
 
 
 # --- bodies that nobody should send ---
@@ -630,9 +630,9 @@ def test_only_the_owner_and_an_operator_change_an_application(method, path, body
     def answer(user, owner=""):
         port = shared()
         query = f"?owner={owner}" if owner else ""
-        before = port.state, list(port.told)
+        before = port.state, list(port.reported)
         found = client_of(port).request(method, f"{path}{query}", json=body, headers={"x-user": user})
-        return found.status_code, (port.state, list(port.told)) == before
+        return found.status_code, (port.state, list(port.reported)) == before
 
     assert answer("alice")[0] == 200
     assert answer("root", "alice")[0] == 200

@@ -74,7 +74,7 @@ def notes(server: ApiServer, name: str) -> dict[str, str]:
     return pod["metadata"].get("annotations", {})
 
 
-def told(server: ApiServer, name: str) -> list[list[tuple[str, int, int]]]:
+def reported(server: ApiServer, name: str) -> list[list[tuple[str, int, int]]]:
     """What was written for each container: uuid, MiB and percent."""
     return [
         [(uuid, int(mib), int(cores)) for uuid, _, mib, cores in (each.split(",") for each in part.split(":") if each)]
@@ -138,7 +138,7 @@ async def test_each_container_is_handed_what_was_chosen_for_it(server: ApiServer
         for pod in bound:
             name, spec = pod["metadata"]["name"], pod["spec"]
             containers = [*spec.get("initContainers", ()), *spec["containers"]]
-            for container, devices in zip(containers, told(server, name), strict=True):
+            for container, devices in zip(containers, reported(server, name), strict=True):
                 assert granted.get((name, container["name"]), []) == devices
                 assert len(devices) == int(container["resources"]["limits"].get(GPU, 0))
                 assert len({uuid for uuid, _, _ in devices}) == len(devices)
@@ -171,7 +171,7 @@ async def test_each_card_is_charged_with_what_its_own_containers_ask(server: Api
     async with HamiNode(api, "a"), running(server, api, readers=READERS) as up:
         assert await settle(up, pod, ["a"])
         assert charged(up) == [4000, 6000]
-        assert sorted(mib for ((_, mib, _),) in told(server, "p")) == [3000, 4000, 6000]
+        assert sorted(mib for ((_, mib, _),) in reported(server, "p")) == [3000, 4000, 6000]
         await until(lambda: phase(server, pod) == "Running", "it runs", 60)
         assert await settle(up, fits, ["a"]), "beside the smaller one there is room"
         assert not await settle(up, more, ["a"])
@@ -207,7 +207,7 @@ async def test_containers_of_a_pod_share_a_card_where_there_is_none_for_each(
         assert scores["b"] > scores["a"], "a card each comes first"
         assert await settle(up, one, ["a"])
         assert charged(up, one) == [("A0", 8000, 20)]
-        assert told(server, "one") == [[("A0", 7000, 10)], [("A0", 2000, 10)], [("A0", 6000, 10)]]
+        assert reported(server, "one") == [[("A0", 7000, 10)], [("A0", 2000, 10)], [("A0", 6000, 10)]]
         assert await settle(up, apart, ["a", "b"])
         assert sorted(mib for _, mib, _ in charged(up, apart)) == [2000, 6000]
         await until(lambda: phase(server, one) == "Running", "its containers have their devices", 60)
@@ -262,7 +262,7 @@ async def test_containers_that_ask_for_other_numbers_of_cards_share_them(server:
         charged = charges_of(up, pod)
         assert sorted(charged.values()) == [(2000, 10), (7000, 40)]
         (both,) = (card for card, amounts in charged.items() if amounts == (7000, 40))
-        assert [sorted(each) for each in told(server, "p")] == [
+        assert [sorted(each) for each in reported(server, "p")] == [
             [("A0", 2000, 10), ("A1", 2000, 10)],
             [(both, 5000, 30)],
         ]
@@ -332,7 +332,7 @@ async def test_everything_but_the_lock_is_written_by_the_binding_itself(server: 
         assert await bind(up, pod, "a") == ""
         changes = server.do(lambda: [c for c in server.store.since(before) if c.key[0] in ("pods", "nodes")])
         assert [change.key[0] for change in changes] == ["nodes", "pods"]
-        written = changes[1].told["metadata"]["annotations"]
+        written = changes[1].reported["metadata"]["annotations"]
         assert written["hami.io/vgpu-devices-to-allocate"] == written[ALLOCATED] == "GPU-1,NVIDIA,3000,30:;"
         assert (written["hami.io/vgpu-node"], written[PHASE]) == ("a", "allocating")
         assert written["hami.io/vgpu-time"] == written["hami.io/bind-time"]
@@ -492,7 +492,7 @@ async def test_a_process_that_dies_between_two_writes_leaves_nothing_behind(
             await until(lambda: all(phase(server, pod) == "Running" for pod in pods.values()), "both run")
         assert node.errors == []
         for name in pods:
-            assert [node.granted[name, "c0"]] == told(server, name)
+            assert [node.granted[name, "c0"]] == reported(server, name)
         await until(lambda: LOCK not in (server.store.get(("nodes", "", "a"))["metadata"]["annotations"]), "no lock")
 
 

@@ -96,8 +96,8 @@ async def test_a_pod_without_a_budget_leaves_first_and_a_broken_budget_is_report
         for pod in (kept, other):
             assert await up.place(pod, ["a"]) == "!a"
         offered = {"a": {"Pods": [], "NumPDBViolations": 0}}
-        told = await up.ask("preempt", Pod=urgent, NodeNameToMetaVictims=offered)
-        assert told["NodeNameToMetaVictims"] == {
+        stated = await up.ask("preempt", Pod=urgent, NodeNameToMetaVictims=offered)
+        assert stated["NodeNameToMetaVictims"] == {
             "a": {"Pods": [{"UID": other["metadata"]["uid"]}], "NumPDBViolations": 0}
         }
         server.do(lambda: server.rules.delete(("pods", "default", "other"), {"gracePeriodSeconds": 0}))
@@ -106,5 +106,5 @@ async def test_a_pod_without_a_budget_leaves_first_and_a_broken_budget_is_report
         more["metadata"]["labels"] = {"app": "kept"}
         (more,) = put(server, "pods", more)
         assert await up.place(more, ["a"]) == "!a"
-        told = await up.ask("preempt", Pod=urgent, NodeNameToMetaVictims=offered)
-        assert told["NodeNameToMetaVictims"]["a"]["NumPDBViolations"] == 1
+        stated = await up.ask("preempt", Pod=urgent, NodeNameToMetaVictims=offered)
+        assert stated["NodeNameToMetaVictims"]["a"]["NumPDBViolations"] == 1

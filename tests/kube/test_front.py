@@ -110,9 +110,9 @@ async def test_pods_get_cards_of_their_own_until_there_are_none(server: ApiServe
     put(server, "nodes", a_node("a"), a_node("b", 1))
     pods = put(server, "pods", *(a_pod(f"p{number}") for number in range(4)))
     async with running(server, api) as up:
-        told = [await up.place(pod, ["a", "b"]) for pod in pods]
-        assert all(answer.startswith("!") for answer in told[:3])
-        assert "refused" in told[3]
+        reported = [await up.place(pod, ["a", "b"]) for pod in pods]
+        assert all(answer.startswith("!") for answer in reported[:3])
+        assert "refused" in reported[3]
         held = [card for number in range(3) for card in cards_of(server, f"p{number}")]
         assert len(held) == len(set(held)) == 3
         refused = await up.ask("filter", Pod=pods[3], NodeNames=["a", "b"])
@@ -288,10 +288,10 @@ async def test_questions_are_answered_while_metrics_are_written_down(
         await until(lambda: up.front.cluster.held(first["metadata"]["uid"]) is None, "it is gone")
         assert await up.place(second, ["a"]) == "!a"
         go_on.set()
-        told = (await page).decode()
-        assert 'hami_vgpu_core_allocated_ratio{device_uuid="a/nvidia.com/gpu/0",namespace="default"' in told
-        assert 'pod="first"' in told
-        assert 'pod="second"' not in told
+        reported = (await page).decode()
+        assert 'hami_vgpu_core_allocated_ratio{device_uuid="a/nvidia.com/gpu/0",namespace="default"' in reported
+        assert 'pod="first"' in reported
+        assert 'pod="second"' not in reported
 
 
 async def test_the_best_nodes_are_offered_and_all_to_a_pod_with_preferences(server: ApiServer, api: HttpKubeApi):

@@ -131,8 +131,8 @@ async def test_a_pod_that_cannot_be_read_proves_nothing(server: ApiServer, api: 
 
 
 def test_a_process_says_where_it_runs() -> None:
-    told = {NAMESPACE: "n", POD: "p", UID: "u", CONTAINER: "c"}
-    place = here("me", told)
+    reported = {NAMESPACE: "n", POD: "p", UID: "u", CONTAINER: "c"}
+    place = here("me", reported)
     assert place.identity == "me"
     assert (place.namespace, place.pod, place.uid, place.container) == ("n", "p", "u", "c")
     assert isinstance(place, ProcessPlace)

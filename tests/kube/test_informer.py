@@ -68,12 +68,12 @@ async def test_existing_objects_are_delivered_then_changes(server: ApiServer, ap
     assert informer.age_s == float("inf")
     async with running(informer):
         await informer.wait_synced()
-        assert audience.told == [("Added", "a"), ("Added", "b")]
+        assert audience.reported == [("Added", "a"), ("Added", "b")]
         change(server, "a")
         delete(server, "b")
         create(server, "c")
         await alike(server, audience)
-        assert audience.told[2:] == [("Changed", "a"), ("Removed", "b"), ("Added", "c")]
+        assert audience.reported[2:] == [("Changed", "a"), ("Removed", "b"), ("Added", "c")]
         late = Audience(informer)
         assert late.there == audience.there
         assert informer.age_s < 60
@@ -100,7 +100,7 @@ async def test_a_watch_cut_in_the_middle_goes_on_where_it_was(server: ApiServer,
             server.cut()
             change(server, "a", f"{number} again")
             await alike(server, audience)
-    assert audience.told == [("Added", "a")] + [("Changed", "a")] * 10
+    assert audience.reported == [("Added", "a")] + [("Changed", "a")] * 10
     assert lists(server) == 1
 
 
@@ -115,7 +115,7 @@ async def test_a_server_that_starts_again_is_followed_without_another_list(serve
         await until(lambda: informer.last_error is not None, "the end is noticed")
         server.start()
         await alike(server, audience)
-    assert audience.told[2:] == [("Removed", "a")]
+    assert audience.reported[2:] == [("Removed", "a")]
     assert lists(server) == 1
 
 
@@ -134,7 +134,7 @@ async def test_what_was_deleted_in_a_gap_is_delivered(server: ApiServer, api: Ht
         server.forget()
         server.start()
         await alike(server, audience)
-    assert sorted(audience.told[4:]) == [
+    assert sorted(audience.reported[4:]) == [
         ("Added", "comes-again"),
         ("Added", "new"),
         ("Changed", "changes"),
@@ -175,7 +175,7 @@ async def test_a_watch_on_a_dead_connection_is_replaced(server: ApiServer, tmp_p
             assert on_server(server) != audience.states()
             proxy.find()
             await alike(server, audience)
-    assert audience.told == [("Added", "a"), ("Changed", "a")]
+    assert audience.reported == [("Added", "a"), ("Changed", "a")]
     assert lists(server) == 1
 
 
@@ -187,8 +187,8 @@ async def test_an_object_comes_into_a_selection_and_leaves_it(server: ApiServer,
         await informer.wait_synced()
         for value in ("new", "old", "new"):
             change(server, "a", value)
-        await until(lambda: len(audience.told) == 3, "all three are reported")
-    assert audience.told == [("Added", "a"), ("Removed", "a"), ("Added", "a")]
+        await until(lambda: len(audience.reported) == 3, "all three are reported")
+    assert audience.reported == [("Added", "a"), ("Removed", "a"), ("Added", "a")]
 
 
 async def test_a_refusal_is_not_the_end(server: ApiServer, api: HttpKubeApi) -> None:
@@ -279,11 +279,11 @@ class Overtaken(ScriptedApi):
 
     def __init__(self) -> None:
         super().__init__([["1", []], ["1", []]], [])
-        self.told, self.goes_on = asyncio.Event(), asyncio.Event()
+        self.reported, self.goes_on = asyncio.Event(), asyncio.Event()
 
     async def pages(self, kind: Any, select: Any = ALL, limit: int = 500) -> AsyncGenerator[ListPage[Any], None]:
         if self.listed:
-            await self.told.wait()
+            await self.reported.wait()
         async for page in super().pages(kind, select, limit):
             yield page
 
@@ -291,7 +291,7 @@ class Overtaken(ScriptedApi):
         self.since.append(since)
         if since == "1":
             yield event("ADDED", node("late", 2))
-        self.told.set()
+        self.reported.set()
         await self.goes_on.wait()
         self.goes_on.clear()
         yield WatchEvent(EventType.BOOKMARK, "3", None)
@@ -300,8 +300,8 @@ class Overtaken(ScriptedApi):
 async def test_our_own_write_is_in_the_cache_before_the_watch_reports_it() -> None:
     before, older, after, later = (node("a", version) for version in (1, 2, 3, 4))
     goes_on, then = asyncio.Event(), asyncio.Event()
-    told = [goes_on, event("MODIFIED", older), event("ADDED", node("b", 3)), then]
-    api = ScriptedApi([[1, [before]]], [[*told, event("MODIFIED", after), event("MODIFIED", later)]])
+    reported = [goes_on, event("MODIFIED", older), event("ADDED", node("b", 3)), then]
+    api = ScriptedApi([[1, [before]]], [[*reported, event("MODIFIED", after), event("MODIFIED", later)]])
     informer = Informer(cast("Any", api), NODES)
     audience = Audience(informer)
     async with running(informer):
@@ -317,7 +317,7 @@ async def test_our_own_write_is_in_the_cache_before_the_watch_reports_it() -> No
         assert informer.objects["", "a"] == after, "what came before it is older"
         then.set()
         await until(lambda: informer.objects["", "a"] == later, "the later event is delivered")
-    assert audience.told == [("Added", "a"), ("Changed", "a"), ("Added", "b"), ("Changed", "a")]
+    assert audience.reported == [("Added", "a"), ("Changed", "a"), ("Added", "b"), ("Changed", "a")]
 
 
 @pytest.mark.parametrize("during", [True, False])
@@ -417,7 +417,7 @@ async def test_of_two_lists_on_their_way_the_one_that_began_first_does_not_come_
     await informer.catch_up()
     goes_on.set()
     await first
-    assert audience.told == [("Added", "a")]
+    assert audience.reported == [("Added", "a")]
     assert informer.objects["", "a"] == node("a", 2)
 
 

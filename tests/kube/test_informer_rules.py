@@ -39,27 +39,27 @@ async def test_an_event_that_comes_twice_is_delivered_once() -> None:
         [[0, []]], [[*twice, Unreachable("cut")], [*twice, event("DELETED", gone), event("DELETED", gone)]]
     )
     audience, _ = await follow(api)
-    assert audience.told == [("Added", "a"), ("Changed", "a"), ("Removed", "a")]
+    assert audience.reported == [("Added", "a"), ("Changed", "a"), ("Removed", "a")]
     assert api.since == ["0", "2", "3"]  # it never goes back
 
 
 async def test_an_object_that_came_again_unseen_is_another_one() -> None:
-    told = [event("ADDED", node("a", 2, "uid-2")), event("DELETED", node("a", 3, "uid-1"))]
-    audience, _ = await follow(ScriptedApi([[1, [node("a", 1, "uid-1")]]], [told]))
-    assert audience.told == [("Added", "a"), ("Removed", "a"), ("Added", "a")]
+    reported = [event("ADDED", node("a", 2, "uid-2")), event("DELETED", node("a", 3, "uid-1"))]
+    audience, _ = await follow(ScriptedApi([[1, [node("a", 1, "uid-1")]]], [reported]))
+    assert audience.reported == [("Added", "a"), ("Removed", "a"), ("Added", "a")]
     assert audience.states() == {"a": ("uid-2", "2")}
 
 
 async def test_events_about_what_is_not_known_are_taken_as_they_are() -> None:
-    told = [event("DELETED", node("a", 2)), event("MODIFIED", node("b", 3)), event("ADDED", node("c", 4))]
-    audience, _ = await follow(ScriptedApi([[1, []]], [told]))
-    assert audience.told == [("Added", "b"), ("Added", "c")]
+    reported = [event("DELETED", node("a", 2)), event("MODIFIED", node("b", 3)), event("ADDED", node("c", 4))]
+    audience, _ = await follow(ScriptedApi([[1, []]], [reported]))
+    assert audience.reported == [("Added", "b"), ("Added", "c")]
 
 
 async def test_versions_are_compared_for_equality_only() -> None:
-    told = [event("MODIFIED", node("a", 90)), event("MODIFIED", node("a", 7))]
-    audience, _ = await follow(ScriptedApi([[100, [node("a", 95)]]], [told]))
-    assert audience.told == [("Added", "a"), ("Changed", "a"), ("Changed", "a")]
+    reported = [event("MODIFIED", node("a", 90)), event("MODIFIED", node("a", 7))]
+    audience, _ = await follow(ScriptedApi([[100, [node("a", 95)]]], [reported]))
+    assert audience.reported == [("Added", "a"), ("Changed", "a"), ("Changed", "a")]
     assert audience.states() == {"a": ("uid-a", "7")}
 
 
@@ -68,7 +68,7 @@ async def test_a_list_that_breaks_off_is_no_list() -> None:
     whole = [9, [node("a", 1), node("b", 8)]]
     api = ScriptedApi([[1, [node("a", 1), node("b", 1)]], broken, whole], [[ApiGone("too old")]])
     audience, pauses = await follow(api)
-    assert audience.told == [("Added", "a"), ("Added", "b"), ("Changed", "b")]
+    assert audience.reported == [("Added", "a"), ("Added", "b"), ("Changed", "b")]
     assert api.listed == 3
     assert api.since == ["1", "9"]
     assert len(pauses) == 2
@@ -79,7 +79,7 @@ async def test_after_any_uncertainty_there_is_another_list(doubt: Exception) -> 
     bookmark: WatchEvent[object] = WatchEvent(EventType.BOOKMARK, "50", None)
     api = ScriptedApi([[1, [node("a", 1), node("b", 1)]], [60, [node("b", 1)]]], [[bookmark, doubt]])
     audience, _ = await follow(api)
-    assert audience.told == [("Added", "a"), ("Added", "b"), ("Removed", "a")]
+    assert audience.reported == [("Added", "a"), ("Added", "b"), ("Removed", "a")]
     assert api.since == ["1", "60"]
 
 
@@ -88,7 +88,7 @@ async def test_an_old_list_is_renewed_which_adds_events_that_never_came() -> Non
     audience, pauses = await follow(api, resync_s=1.0)
     assert pauses == pytest.approx([0.4, 0.8])
     assert api.since == ["1", "1", "9"]
-    assert audience.told == [("Added", "a"), ("Changed", "a")]
+    assert audience.reported == [("Added", "a"), ("Changed", "a")]
 
 
 async def test_pauses_grow_to_a_bound_and_end_when_something_is_heard() -> None:

@@ -60,9 +60,9 @@ def test_a_leader_that_was_stopped_writes_nothing_in_its_old_term(server: ApiSer
         wait_until(lambda: labels(server).get("writer") == "second", "the second writes")
         first.signal(signal.SIGCONT)
         wait_until(lambda: "over 1 not-leading" in first.lines(), "the first notices")
-        told = [change for change in history(server) if change["epoch"] == "2"]
-        assert told, "the second wrote"
-        after = history(server)[history(server).index(told[0]) :]
+        reported = [change for change in history(server) if change["epoch"] == "2"]
+        assert reported, "the second wrote"
+        after = history(server)[history(server).index(reported[0]) :]
         assert {change["writer"] for change in after} == {"second"}
     finally:
         first.close()
@@ -109,4 +109,4 @@ def labels(server: ApiServer) -> dict[str, str]:
 def history(server: ApiServer) -> list[dict[str, str]]:
     """The labels of the node after each write."""
     changes = server.do(lambda: list(server.store.since(1)))
-    return [change.told["metadata"]["labels"] for change in changes if change.key[0] == "nodes" and change.before]
+    return [change.reported["metadata"]["labels"] for change in changes if change.key[0] == "nodes" and change.before]

@@ -20,7 +20,7 @@ from tests.kube.conftest import until
 from tests.kube.hami_node import GPU, HamiNode, hami_node, remove
 from tests.kube.test_claims import let_go
 from tests.kube.test_claims import running as claims_running
-from tests.kube.test_device_plugins import CORES, MIB, READERS, a_pod, phase, settle, told
+from tests.kube.test_device_plugins import CORES, MIB, READERS, a_pod, phase, reported, settle
 from tests.kube.test_front import Running, cards_of, put, running
 from tests.kube.vendor_nodes import a_node
 from ullage.kube.client.changes import Patch
@@ -135,7 +135,9 @@ async def test_pods_get_the_cards_that_are_best_by_the_registered_scores(
             if placed:
                 granted = [uuid for uuid, _, _ in node.granted[f"p{number}", "c0"]]
                 assert sorted(granted) == sorted(cards_of(server, f"p{number}"))
-                assert [(uuid, mib) for uuid, mib, _ in told(server, f"p{number}")[0]] == [(u, mib) for u in granted]
+                assert [(uuid, mib) for uuid, mib, _ in reported(server, f"p{number}")[0]] == [
+                    (u, mib) for u in granted
+                ]
                 cards.check(granted, mib)
                 cards.change(granted, mib, 1)
                 held[f"p{number}"] = granted, mib

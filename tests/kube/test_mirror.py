@@ -37,13 +37,13 @@ GPU, REGISTER = "nvidia.com/gpu", "hami.io/node-nvidia-register"
 
 def a_node(name: str, *cards: str, mib: int = 16_000, count: int = 10) -> dict[str, Any]:
     """A machine whose agent registers its cards by name."""
-    told = [
+    reported = [
         {"id": card, "index": at, "count": count, "devmem": mib, "devcore": 100, "type": "T", "health": True}
         for at, card in enumerate(cards)
     ]
     amounts = {"cpu": "64", "memory": "256Gi", GPU: str(len(cards) * count)}
     status = {"allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]}
-    return {"metadata": {"name": name, "annotations": {REGISTER: json.dumps(told)}}, "spec": {}, "status": status}
+    return {"metadata": {"name": name, "annotations": {REGISTER: json.dumps(reported)}}, "spec": {}, "status": status}
 
 
 def a_pod(name: str, node: str = "", *cards: str, asks: int = 0, mib: int = 0, **written: str) -> dict[str, Any]:

@@ -74,8 +74,8 @@ async def furnish(play: Stage, machines: int, count: int) -> None:
     for name in (f"n{number:03}" for number in range(machines)):
         await play.kubelets.join(name)
         modes = {f"{SHARE_MODE}GPU-{name}-{number}": ALONE for number in range(count)}
-        told = {"metadata": {"annotations": modes, "labels": {TYPE_LABEL: "nvidia"}}}
-        await play.api.write(Patch(NODES, name, told))
+        reported = {"metadata": {"annotations": modes, "labels": {TYPE_LABEL: "nvidia"}}}
+        await play.api.write(Patch(NODES, name, reported))
         await play.api.write(Create(RESOURCE_SLICES, cards(name, count)))
     await play.api.write(Create(DEVICE_CLASSES, a_class()))
     await play.api.write(Patch(NAMESPACES, HOSTED, {"metadata": {"labels": {SCOPE_LABEL: "enabled"}}}))

@@ -183,8 +183,8 @@ def test_clients_that_bind_need_a_certificate_and_those_of_the_webhook_do_not(
     with pytest.raises(httpx2.TransportError):
         httpx2.get(f"{extender}/readyz", verify=files.trusting(), timeout=60)
     question = json.dumps(review(new_pod()))
-    told = httpx2.post(f"{webhook}/webhook", content=question, verify=files.trusting(), timeout=60)
-    assert told.json()["response"]["allowed"]
+    reported = httpx2.post(f"{webhook}/webhook", content=question, verify=files.trusting(), timeout=60)
+    assert reported.json()["response"]["allowed"]
     assert httpx2.get(f"{webhook}/readyz", verify=files.trusting(), timeout=60).status_code == 200
     assert up.end() == 0
 

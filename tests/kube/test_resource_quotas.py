@@ -164,12 +164,12 @@ async def test_metrics_of_quotas_are_as_dashboards_of_hami_expect_them(server: A
     async with running(server, api, readers=[RegisteredCards()], resource_quotas=True) as up:
         metrics = FrontMetrics(up.front)
         for memory, cores in ((0, 0), (2000, 60)):
-            told = (await metrics.page()).decode().splitlines()
+            reported = (await metrics.page()).decode().splitlines()
             of = 'hami_resource_quota_{}{{{}namespace="default",quota_name="nvidia.com/{}"}} {:.1f}'.format
-            assert of("used", 'limit="6000",', "gpumem", memory) in told
-            assert of("used", 'limit="150",', "gpucores", cores) in told
-            assert of("limit", "", "gpumem", 6000) in told
-            assert of("limit", "", "gpucores", 150) in told
+            assert of("used", 'limit="6000",', "gpumem", memory) in reported
+            assert of("used", 'limit="150",', "gpucores", cores) in reported
+            assert of("limit", "", "gpumem", 6000) in reported
+            assert of("limit", "", "gpucores", 150) in reported
             assert cores or await up.place(pod, ["a"]) == "!a"
 
 

@@ -59,7 +59,7 @@ async def test_three_queues_share_as_their_weights_say_also_over_a_restart(sched
             left = next(pod for pod in watched.mirror.objects.values() if pod.spec.scheduling_gates)
             await until(
                 lambda: "ullage.io/queue-waits" in (watched.mirror.objects[left.key].metadata.annotations or {}),
-                "it is told why",
+                "the reason is shown",
                 60,
             )
 

@@ -121,7 +121,7 @@ async def test_every_pod_gets_cards_of_its_own_and_the_rest_has_a_reason(schedul
         assert len(watched.cards()) == 7
         await create(api, a_pod("more", 1))
         await until(
-            lambda: any("0/3 nodes are available" in reason for reason in watched.reasons()), "it is told why", 60
+            lambda: any("0/3 nodes are available" in reason for reason in watched.reasons()), "the reason is shown", 60
         )
         await api.write(Delete(PODS, "four", "default"))
         await until(lambda: watched.phases() == {"Running": 4}, "what was freed is used", 400)

@@ -94,11 +94,11 @@ def mixed(count: int, seed: int = 1, prefix: str = "p", **spec: Any) -> list[dic
 
 async def settled(play: Stage, front: Front) -> None:
     """What it knows is what the API says."""
-    told = await play.holdings()
+    reported = await play.holdings()
     clock = asyncio.get_running_loop().time
     end = clock() + 120
-    while (known := await front.known()) != told:
-        assert clock() < end, f"only it knows {known - told}, only the API {told - known}"
+    while (known := await front.known()) != reported:
+        assert clock() < end, f"only it knows {known - reported}, only the API {reported - known}"
         await asyncio.sleep(0.1)
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.kube.api_server import ApiServer
 from tests.kube.conftest import until
 from tests.kube.hami_node import GPU, HamiNode, HamiScheduler, hami_node
-from tests.kube.test_device_plugins import ALLOCATED, CORES, MIB, READERS, a_pod, notes, settle, told
+from tests.kube.test_device_plugins import ALLOCATED, CORES, MIB, READERS, a_pod, notes, reported, settle
 from tests.kube.test_front import Running, put, running
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.kinds import PODS
@@ -28,7 +28,7 @@ def seen_by_hami(server: ApiServer, names: Iterable[str]) -> Counter[str]:
     held = Counter[str]()
     for name in names:
         if "hami.io/vgpu-node" in notes(server, name) and ALLOCATED in notes(server, name):
-            for uuid, mib, _ in (device for container in told(server, name) for device in container):
+            for uuid, mib, _ in (device for container in reported(server, name) for device in container):
                 held[uuid] += mib
     return held
 

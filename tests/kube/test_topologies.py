@@ -38,7 +38,7 @@ KNOWN = tuple(replace(SHIPPED_FIGURES.complete(card), isolations=SOFTLY) for car
 """The cards with what their model computes, and how far anybody keeps their users apart."""
 
 
-def told(use: Use | None = None, observed_at: float = 1.0, **changed: Any) -> dict[str, Any]:
+def reported(use: Use | None = None, observed_at: float = 1.0, **changed: Any) -> dict[str, Any]:
     """The object of a node `a` with two cards in each of two zones."""
     cpus = tuple(Cpu(number, number // 4, number // 4, number) for number in range(8))
     kubelet = Kubelet(ZonePolicy.BEST_EFFORT)
@@ -86,7 +86,7 @@ def foreign(front: Front) -> tuple[str, ...]:
 
 async def test_a_machine_has_the_cards_and_zones_that_its_exporter_reports(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_node("a", 4), a_node("b", 1))
-    put(server, "numatopologies", told())
+    put(server, "numatopologies", reported())
     async with running(server, api) as front:
         nodes = {node.name: node for node in front.cluster.allocator.fleet.nodes}
         assert nodes["a"].gpus == KNOWN
@@ -102,26 +102,26 @@ async def test_a_pod_that_somebody_else_placed_holds_the_cards_that_its_node_sho
     pod["spec"]["nodeName"] = "a"
     (pod,) = put(server, "pods", pod)
     uid = pod["metadata"]["uid"]
-    put(server, "numatopologies", told(Use((held("p", "GPU-1", "GPU-3"),))))
+    put(server, "numatopologies", reported(Use((held("p", "GPU-1", "GPU-3"),))))
     async with running(server, api) as front:
         assert set(cards_of(front, uid)) == {"GPU-1", "GPU-3"}
-        write(server, told(Use((held("p", "GPU-0", "GPU-2"),)), 2.0))
+        write(server, reported(Use((held("p", "GPU-0", "GPU-2"),)), 2.0))
         await until(lambda: set(cards_of(front, uid)) == {"GPU-0", "GPU-2"}, "the books follow the node")
         assert foreign(front) == ()
 
 
 async def test_unknown_owners_hold_cards_until_these_are_no_longer_reported(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_node("a", 4))
-    put(server, "numatopologies", told(Use((held("stranger", "GPU-2"),))))
+    put(server, "numatopologies", reported(Use((held("stranger", "GPU-2"),))))
     async with running(server, api) as front:
         assert foreign(front) == ("GPU-2",)
-        write(server, told(Use(), 2.0))
+        write(server, reported(Use(), 2.0))
         await until(lambda: foreign(front) == (), "they are free")
 
 
 async def test_a_holder_may_be_reported_before_its_pod(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_node("a", 4))
-    put(server, "numatopologies", told(Use((held("p", "GPU-3"),))))
+    put(server, "numatopologies", reported(Use((held("p", "GPU-3"),))))
     async with running(server, api) as front:
         assert foreign(front) == ("GPU-3",)
         pod = a_pod("p")
@@ -133,23 +133,23 @@ async def test_a_holder_may_be_reported_before_its_pod(server: ApiServer, api: H
 
 async def test_a_changed_usage_is_no_new_machine(server: ApiServer, api: HttpKubeApi, monkeypatch: pytest.MonkeyPatch):
     put(server, "nodes", a_node("a", 4))
-    put(server, "numatopologies", told())
+    put(server, "numatopologies", reported())
     async with running(server, api) as front:
         front.mirror.settle()
         anew, set_nodes = [], front.cluster.set_nodes
         monkeypatch.setattr(front.cluster, "set_nodes", lambda nodes: anew.append(1) or set_nodes(nodes))
-        write(server, told(Use((held("stranger", "GPU-2"),)), 2.0))
+        write(server, reported(Use((held("stranger", "GPU-2"),)), 2.0))
         await until(lambda: foreign(front) == ("GPU-2",), "it is noticed")
         assert anew == []
 
 
 async def test_a_machine_whose_object_is_deleted_or_cannot_be_read_stays_as_it_was(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_node("a", 4))
-    put(server, "numatopologies", told())
+    put(server, "numatopologies", reported())
     said: list[Any] = []
     async with running(server, api, said) as front:
         detail = {str(number): {"numa": 99} for number in range(8)}
-        write(server, told(spec={"cpuDetail": detail}))
+        write(server, reported(spec={"cpuDetail": detail}))
         await until(lambda: bool(said), "it is reported")
         assert said[0][:2] == ("Numatopology", "a")
         server.do(lambda: server.rules.delete(("numatopologies", "", "a"), {}))

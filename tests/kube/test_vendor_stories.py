@@ -353,10 +353,10 @@ async def test_a_pod_that_hamis_scheduler_placed_holds_as_much(
 
 
 def test_there_is_a_story_of_each_vendor_with_a_register() -> None:
-    told = {story.family for story in STORIES}
+    reported = {story.family for story in STORIES}
     vendors = {vendor.vendor for vendor in shipped() if vendor.family}
-    assert {vendor.vendor for vendor in shipped() if {each.name for each in vendor.family} & told} == vendors
-    assert {family.name for family in FAMILIES} - told == {"Ascend910C", "Enflame-DRS"}
+    assert {vendor.vendor for vendor in shipped() if {each.name for each in vendor.family} & reported} == vendors
+    assert {family.name for family in FAMILIES} - reported == {"Ascend910C", "Enflame-DRS"}
 
 
 # --- cards that go together ---

@@ -60,9 +60,9 @@ def http(webhook: Webhook | None = None, **options: Any) -> TestClient:
 
 
 def answered(pod: Any, webhook: Webhook | None = None, path: str = "/webhook", **more: Any) -> Any:
-    told = http(webhook).post(path, content=json.dumps(review(pod, **more)))
-    assert told.status_code == 200, told.text
-    body = told.json()
+    reported = http(webhook).post(path, content=json.dumps(review(pod, **more)))
+    assert reported.status_code == 200, reported.text
+    body = reported.json()
     assert (body["apiVersion"], body["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     assert body["response"]["uid"] == "u-1"
     return body["response"]
@@ -222,20 +222,20 @@ def test_a_request_that_no_card_meets_is_a_warning_at_creation() -> None:
     cluster.set_nodes([Node("a", 8000, 2**30, cards)])
     webhook = Webhook(nowhere=nowhere(cluster))
 
-    def told(**words: str) -> list[str]:
+    def reported(**words: str) -> list[str]:
         annotations = {f"ullage.io/{name.replace('_', '-')}": text for name, text in words.items()}
         found = answered(a_pod(annotations, containers=[{"name": "c"}]), webhook)
         assert found["allowed"]
         return list(found.get("warnings", []))
 
-    assert told(gpu_model="A100|B200") == []
-    assert told(gpu_model="B200") == ["ullage.io/gpu-model: no card here is B200; there are: A100, H100"]
-    assert told(gpu_indices="1,7") == ["ullage.io/gpu-indices: no card here is 7; there are: 0, 1"]
-    assert "kube.card_model" in told(tflops_request="5")[0]
-    assert "no card here takes slices of hardware (MIG)" in told(isolation="partitioned", vram_request="1Gi")[0]
-    (hard,) = told(isolation="hard", vram_request="1Gi")
+    assert reported(gpu_model="A100|B200") == []
+    assert reported(gpu_model="B200") == ["ullage.io/gpu-model: no card here is B200; there are: A100, H100"]
+    assert reported(gpu_indices="1,7") == ["ullage.io/gpu-indices: no card here is 7; there are: 0, 1"]
+    assert "kube.card_model" in reported(tflops_request="5")[0]
+    assert "no card here takes slices of hardware (MIG)" in reported(isolation="partitioned", vram_request="1Gi")[0]
+    (hard,) = reported(isolation="hard", vram_request="1Gi")
     assert hard.startswith("ullage.io/isolation: of no card here it is known")
-    assert told(isolation="soft", vram_request="1Gi") == []
+    assert reported(isolation="soft", vram_request="1Gi") == []
     theirs = {"tensor-fusion.ai/gpu-model": "B200", "tensor-fusion.ai/vram-request": "1Gi"}
     (said,) = answered(a_pod(theirs, containers=[{"name": "c"}]), webhook)["warnings"]
     assert said.startswith("tensor-fusion.ai/gpu-model: no card here is B200")
@@ -250,20 +250,20 @@ def test_a_pool_without_cards_is_named_in_a_warning_with_the_pools_that_exist() 
         a_pod({"ullage.io/gpupool": "training1", "ullage.io/vram-request": "1Gi"}, containers=[{"name": "c"}]),
     ):
 
-        def told(pool: str | None, pod: dict[str, Any] = pod, uuid: str = "A0") -> list[str]:
+        def reported(pool: str | None, pod: dict[str, Any] = pod, uuid: str = "A0") -> list[str]:
             cluster.set_nodes([Node("a", 8000, 2**30, (Gpu(uuid, 0, "A100", "NVIDIA", pool=pool),))])
             return list(answered(pod, webhook).get("warnings", []))
 
         cluster.set_nodes([])
         assert answered(pod, webhook)["allowed"], "no card is known yet"
-        (warning,) = told(None)
+        (warning,) = reported(None)
         assert warning == (
             "ullage.io/gpupool: no card is in pool training1 now, and the pod waits; cards of this cluster are in no "
             "pool; did you mean training?"
         )
-        (warning,) = told("serve")
+        (warning,) = reported("serve")
         assert "there are: serve; did you mean training?" in warning
-        assert told("training1") == []
+        assert reported("training1") == []
     waits = a_pod({"ullage.io/gpupool": "training", "ullage.io/vram-request": "1Gi"}, containers=[{"name": "c"}])
     (warning,) = answered(waits, webhook)["warnings"]
     assert "no card is in pool training now, and the pod waits" in warning
@@ -276,17 +276,17 @@ def test_cards_and_models_that_no_node_has_are_named_in_a_warning() -> None:
     cluster.set_nodes([Node("a", 8000, 2**30, (Gpu("GPU-1", 0, "NVIDIA A100", "NVIDIA"),))])
     webhook = Webhook(nowhere=nowhere(cluster))
 
-    def told(**words: str) -> list[str]:
+    def reported(**words: str) -> list[str]:
         annotations = {f"nvidia.com/{name.replace('_', '-')}": text for name, text in words.items()}
         found = answered(a_pod(annotations, containers=[asking(gpu="1", gpumem="100")]), webhook)
         assert found["allowed"]
         return list(found.get("warnings", []))
 
-    assert told(use_gpuuuid="GPU-1", nouse_gputype="H100") == []
-    assert told(use_gpuuuid=" GPU-1 ,,GPU-1, GPU-2") == ["nvidia.com/use-gpuuuid: no card here is GPU-2"]
-    assert told(nouse_gpuuuid="GPU-7,GPU-8") == ["nvidia.com/nouse-gpuuuid: no card here is GPU-7, GPU-8"]
-    assert told(use_gputype="a100,H100") == []
-    assert told(use_gputype="H100") == ["nvidia.com/use-gputype: no card here is H100; there are: NVIDIA A100"]
+    assert reported(use_gpuuuid="GPU-1", nouse_gputype="H100") == []
+    assert reported(use_gpuuuid=" GPU-1 ,,GPU-1, GPU-2") == ["nvidia.com/use-gpuuuid: no card here is GPU-2"]
+    assert reported(nouse_gpuuuid="GPU-7,GPU-8") == ["nvidia.com/nouse-gpuuuid: no card here is GPU-7, GPU-8"]
+    assert reported(use_gputype="a100,H100") == []
+    assert reported(use_gputype="H100") == ["nvidia.com/use-gputype: no card here is H100; there are: NVIDIA A100"]
 
 
 def test_a_word_that_another_word_of_the_pod_cancels_is_a_warning_by_name() -> None:
@@ -575,8 +575,8 @@ def test_deep_pods_are_answered(depth: int) -> None:
     deep: Any = "x"
     for _ in range(depth):
         deep = [deep]
-    told = http().post("/webhook", content=json.dumps(review(a_pod(volumes=deep))))
-    assert told.status_code in (200, 400)
+    reported = http().post("/webhook", content=json.dumps(review(a_pod(volumes=deep))))
+    assert reported.status_code in (200, 400)
 
 
 def test_readiness_is_reported() -> None:
@@ -615,8 +615,8 @@ def test_whatever_is_sent_is_answered_and_again_the_same(meta: Any, spec: Any, c
 
 def test_the_review_of_a_real_api_server_is_allowed() -> None:
     asked = json.loads(sample("review"))
-    told = http().post("/webhook?timeout=5s", content=json.dumps(asked)).json()["response"]
-    assert (told["uid"], told["allowed"]) == (asked["request"]["uid"], True)
+    reported = http().post("/webhook?timeout=5s", content=json.dumps(asked)).json()["response"]
+    assert (reported["uid"], reported["allowed"]) == (asked["request"]["uid"], True)
 
 
 # --- turns ---
@@ -674,8 +674,8 @@ def test_queues_that_a_pod_may_not_name_are_refused_by_the_label(label: str, of_
 
 
 def test_the_reason_of_a_waiting_pod_may_change() -> None:
-    told = a_pod({"ullage.io/queue-place": "a"})
-    assert answered(told, operation="UPDATE", oldObject=a_pod({"ullage.io/queue-waits": "x"}))["allowed"]
+    reported = a_pod({"ullage.io/queue-place": "a"})
+    assert answered(reported, operation="UPDATE", oldObject=a_pod({"ullage.io/queue-waits": "x"}))["allowed"]
 
 
 def test_no_pod_can_claim_that_it_was_admitted() -> None:

@@ -12,7 +12,7 @@ NOBODY = {"name": "c"}
 AMD = {"name": "c", "resources": {"limits": {"amd.com/gpu": "1"}}}
 
 
-def told(annotations: dict[str, str], container: dict[str, Any], labels: dict[str, str] | None = None) -> list[str]:
+def reported(annotations: dict[str, str], container: dict[str, Any], labels: dict[str, str] | None = None) -> list[str]:
     answer = answered(a_pod(annotations, labels, containers=[container]))
     assert answer["allowed"], answer
     return list(answer.get("warnings", []))
@@ -34,7 +34,7 @@ def told(annotations: dict[str, str], container: dict[str, Any], labels: dict[st
 def test_a_word_that_this_pod_does_not_use_is_a_warning(
     key: str, text: str, container: dict[str, Any], why: str
 ) -> None:
-    (warning,) = told({key: text}, container)
+    (warning,) = reported({key: text}, container)
     assert warning.startswith(f"metadata.annotations.{key} has no effect: ")
     assert why in warning
 
@@ -42,7 +42,7 @@ def test_a_word_that_this_pod_does_not_use_is_a_warning(
 @pytest.mark.parametrize("name", ["gpupool", "qos", "gang-min-members", "numa-policy"])
 def test_a_pod_of_tensor_fusion_is_warned_which_of_our_words_it_must_write_in_its_own(name: str) -> None:
     text = {"gpupool": "training", "qos": "high", "gang-min-members": "2", "numa-policy": "restricted"}[name]
-    (warning,) = told({"tensor-fusion.ai/vram-request": "1Gi", f"ullage.io/{name}": text}, NOBODY)
+    (warning,) = reported({"tensor-fusion.ai/vram-request": "1Gi", f"ullage.io/{name}": text}, NOBODY)
     assert warning.startswith(f"metadata.annotations.ullage.io/{name} has no effect: ")
     assert f"write tensor-fusion.ai/{name}" in warning
 
@@ -54,12 +54,12 @@ def test_words_that_are_read_are_no_warnings() -> None:
         "ullage.io/qos": "high",
         "ullage.io/gpupool": "training",
     }
-    assert told(words, asking(gpumem="5"), {"ullage.io/queue": "a", "ullage.io/workload": "b"}) == []
-    assert told({"ullage.io/qos": "high", "ullage.io/workload": "w"}, NOBODY) == []
+    assert reported(words, asking(gpumem="5"), {"ullage.io/queue": "a", "ullage.io/workload": "b"}) == []
+    assert reported({"ullage.io/qos": "high", "ullage.io/workload": "w"}, NOBODY) == []
 
 
 def test_a_request_among_the_labels_is_a_warning() -> None:
-    assert told({}, asking(gpu="1"), {"ullage.io/qos": "high", "ullage.io/queues": "a"}) == [
+    assert reported({}, asking(gpu="1"), {"ullage.io/qos": "high", "ullage.io/queues": "a"}) == [
         "metadata.labels.ullage.io/qos: it is not read; did you mean ullage.io/qos under annotations?",
         "metadata.labels.ullage.io/queues: it is not read; did you mean ullage.io/queue?",
     ]
@@ -79,5 +79,5 @@ def test_parts_of_a_mib_are_no_amount_of_bytes(amount: str) -> None:
 @pytest.mark.parametrize("none", ["0", "0m", "0.0", "0e3", "0Ki"])
 def test_no_card_is_none_however_it_is_written(none: str) -> None:
     assert "patch" not in answered(a_pod(containers=[asking(gpu=none)]))
-    (warning,) = told({}, asking(gpu=none, gpumem="500"))
+    (warning,) = reported({}, asking(gpu=none, gpumem="500"))
     assert "0 nvidia.com/gpu" in warning

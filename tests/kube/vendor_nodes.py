@@ -10,8 +10,8 @@ Document = dict[str, Any]
 
 def a_node(name: str, annotations: dict[str, str] | None = None, **amounts: str) -> Document:
     """A node with these annotations, and amounts of resources whose names are written with `__` for a slash."""
-    told = {"cpu": "64", "memory": "256Gi", "pods": "110"} | amounts
-    status = {"allocatable": told, "capacity": told, "conditions": [{"type": "Ready", "status": "True"}]}
+    reported = {"cpu": "64", "memory": "256Gi", "pods": "110"} | amounts
+    status = {"allocatable": reported, "capacity": reported, "conditions": [{"type": "Ready", "status": "True"}]}
     return {"metadata": {"name": name, "annotations": annotations or {}}, "status": status}
 
 

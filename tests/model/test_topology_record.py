@@ -48,11 +48,11 @@ def test_the_largest_possible_record():
 
 
 @pytest.mark.parametrize(
-    ("told", "zones"),
+    ("reported", "zones"),
     [(1, (1,)), ([1, 0, 1], (0, 1)), (-1, ()), (64, ()), (None, ()), ("1", ()), (True, ()), ([0, -1, "x"], (0,))],
 )
-def test_an_invalid_zone_is_unknown_and_not_zone_0(told, zones):
-    assert zones_of(told) == zones
+def test_an_invalid_zone_is_unknown_and_not_zone_0(reported, zones):
+    assert zones_of(reported) == zones
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ class MixedDay(RequestDay):
             self.agenda.after(rng.uniform(0, 100), lambda: self._ask(uid))
 
     def _leave_to_move(self, uid: str) -> None:
-        """An owner that was told to move leaves, and comes back some time later."""
+        """An owner that was asked to move leaves, and comes back some time later."""
         owner, held = self.owners[uid], self.service.state.fleet.ledger.get(uid)
         if owner.over or owner.leaves or not isinstance(held, Allocation):
             return

@@ -222,7 +222,7 @@ class RequestWatch:
     # --- who goes ---
 
     def judge(self, request: Request, found: Preemption) -> None:
-        """Look at who is to go before they are told: each is needed, and no other few would be cheaper."""
+        """Look at the victims before they are notified: each is needed, and no other few would be cheaper."""
         state = self._day.service.state
         fleet, allocator = state.fleet, state.allocator
         if self._fits_as_it_is(request):

@@ -45,15 +45,15 @@ def test_a_session_is_accounted_from_its_first_task_to_its_end() -> None:
         lab.pass_time(1)
         first, second = history(lab)
         assert (first.history.state, first.history.waited_s(lab.now)) == (PastState.SUCCEED, 0.0)
-        told = second.history
-        assert (told.owner, told.queue, told.application, told.resreq) == (
+        reported = second.history
+        assert (reported.owner, reported.queue, reported.application, reported.resreq) == (
             "bob",
             "default",
             "function",
             "cpu=1,mem=1Gi,gpu=0",
         )
-        assert (told.state, told.succeed, told.failed, told.cancelled) == (PastState.FAILED, 1, 1, 0)
-        assert told.waited_s(lab.now) == (told.started_at or 0.0) - 1050.0
+        assert (reported.state, reported.succeed, reported.failed, reported.cancelled) == (PastState.FAILED, 1, 1, 0)
+        assert reported.waited_s(lab.now) == (reported.started_at or 0.0) - 1050.0
         assert second.core_s == second.ran_s
 
 

@@ -177,8 +177,8 @@ def waits_of(lab: Machine) -> dict[str, object]:
 
 
 def assert_same(before: Answers, after: Answers) -> None:
-    told, tells = before[EVENTS], after[EVENTS]
-    assert tells[: len(told)] == told
+    reported, tells = before[EVENTS], after[EVENTS]
+    assert tells[: len(reported)] == reported
     same, as_before = lasting(after), lasting(before)
     for found in (same, as_before):  # of those that were nominated at the same time none is the older one
         found[KEPT].sort(key=lambda kept: kept["uid"])

@@ -48,13 +48,13 @@ def test_45_a_good_choice_is_shown_and_nothing_stored():
     found = run(port, "validate", ALICE, COMFY, pick())
     assert (found.validation.ok, found.availability.schedulable) == (True, True)
     assert [(row.card.device, row.memory_bytes) for row in found.rows] == [("d1", 8000 * MIB)]
-    assert (port.state, port.told) == (before, [])
+    assert (port.state, port.reported) == (before, [])
 
 
 def test_50_without_a_choice_resume_returns_the_available_cards():
     port = hold()
     found = run(port, "resume", ALICE, COMFY, ())
-    assert (found.type, found.availability.schedulable, port.told) == (CheckType.REQUIRED, True, [])
+    assert (found.type, found.availability.schedulable, port.reported) == (CheckType.REQUIRED, True, [])
 
 
 def test_resume_commits_the_validated_choice():
@@ -63,7 +63,7 @@ def test_resume_commits_the_validated_choice():
     rows = run(port, "resume", ALICE, COMFY, pick())
     assert [replace(row, id="") for row in rows] == [replace(row, id="") for row in planned]
     assert rows == port.state.rows
-    assert port.told == [("start", STOPPED.key)]
+    assert port.reported == [("start", STOPPED.key)]
 
 
 def test_its_own_rows_do_not_stand_in_the_way_of_an_application():
@@ -77,7 +77,7 @@ def test_an_unusable_choice_changes_nothing():
     before = port.state
     found = run(port, "resume", ALICE, COMFY, pick())
     assert (found.type, found.validation.code) == (CheckType.UNAVAILABLE, "device-vram-insufficient:d1")
-    assert (port.state, port.told) == (before, [])
+    assert (port.state, port.reported) == (before, [])
 
 
 def test_if_it_cannot_start_its_rows_are_taken_back_and_the_key_is_free():
@@ -86,7 +86,7 @@ def test_if_it_cannot_start_its_rows_are_taken_back_and_the_key_is_free():
     terms = Terms("k1")
     with pytest.raises(Unavailable, match="no controller"):
         run(port, "resume", ALICE, COMFY, pick(), terms)
-    assert (port.state.rows, port.told) == ((), [])
+    assert (port.state.rows, port.reported) == ((), [])
     assert len(run(port, "resume", ALICE, COMFY, pick(), terms)) == 1
 
 
@@ -104,7 +104,7 @@ def test_a_failed_commit_changes_nothing_and_starts_no_application():
     port.fail["commit"] = Unavailable("no store")
     with pytest.raises(Unavailable, match="no store"):
         run(port, "resume", ALICE, COMFY, pick())
-    assert (port.state.rows, port.state.version, port.told) == ((), 0, [])
+    assert (port.state.rows, port.state.version, port.reported) == ((), 0, [])
 
 
 def test_59_of_two_concurrent_requests_for_the_last_memory_one_wins_and_the_other_is_refused():
@@ -130,7 +130,7 @@ def test_a_repeat_under_its_key_is_answered_and_not_done_again():
     port = hold()
     first = run(port, "resume", ALICE, COMFY, pick(), Terms("k1"))
     assert run(port, "resume", ALICE, COMFY, pick(), Terms("k1")) == first
-    assert (port.state.version, port.told) == (1, [("start", STOPPED.key)])
+    assert (port.state.version, port.reported) == (1, [("start", STOPPED.key)])
     run(port, "suspend", ALICE, COMFY)
     assert run(port, "resume", ALICE, COMFY, pick(), Terms("k1")) == ()
     with pytest.raises(Conflict, match="something else"):
@@ -150,7 +150,7 @@ def test_a_repeat_stops_the_applications_that_were_not_stopped_before_a_crash():
     with pytest.raises(KeyboardInterrupt):
         run(port, "resume", ALICE, COMFY, pick(), Terms("k1"))
     assert len(run(port, "resume", ALICE, COMFY, pick(), Terms("k1"))) == 1
-    assert port.told == [("start", STOPPED.key)]
+    assert port.reported == [("start", STOPPED.key)]
 
 
 def test_a_version_that_is_not_the_latest_is_refused():
@@ -173,7 +173,7 @@ def test_51_a_second_time_there_is_the_same_answer_and_no_rows(what):
     run(port, "resume", ALICE, COMFY, pick())
     assert [run(port, what, ALICE, COMFY) for _ in range(2)] == [None, None]
     assert run(port, "rows", ALICE, COMFY) == ()
-    assert port.told.count(("stop", STOPPED.key)) == (what == "suspend")
+    assert port.reported.count(("stop", STOPPED.key)) == (what == "suspend")
 
 
 def test_cards_are_free_when_no_pod_runs_on_them():
@@ -199,7 +199,7 @@ def test_an_application_that_could_not_be_stopped_is_stopped_by_remove_drained()
     assert devices(port) == [("d1", True)]
     run(port, "remove_drained")
     run(port, "remove_drained")
-    assert port.told == [("start", STOPPED.key), ("stop", STOPPED.key)]
+    assert port.reported == [("start", STOPPED.key), ("stop", STOPPED.key)]
 
 
 def test_an_application_that_is_back_on_another_card_is_not_stopped():
@@ -208,7 +208,10 @@ def test_an_application_that_is_back_on_another_card_is_not_stopped():
     run(port, "resume", ALICE, COMFY, pick("d2"))
     assert devices(port) == [("d1", True), ("d2", False)]
     run(port, "remove_drained")
-    assert port.told == [*[("start", STOPPED.key)] * 2, ("restart", STOPPED.key)]  # pods may be on the card of before
+    assert port.reported == [
+        *[("start", STOPPED.key)] * 2,
+        ("restart", STOPPED.key),
+    ]  # pods may be on the card of before
 
 
 def test_a_removed_application_can_be_uninstalled():
@@ -271,7 +274,7 @@ def test_nothing_starts_that_only_has_rows_yet():
         with pytest.raises(NotFound, match="comfyui"):
             run(port, what, ALICE, COMFY, *args)
     run(port, "reassign", ALICE, COMFY, [], ["d1"])
-    assert (port.state.rows, port.told) == ((), [])
+    assert (port.state.rows, port.reported) == ((), [])
 
 
 def test_a_name_in_two_namespaces_needs_the_namespace():
@@ -308,10 +311,10 @@ def test_48_49_only_an_administrator_switches_a_card_and_the_affected_applicatio
     with pytest.raises(NotFound):
         run(port, "switch", ADMIN, CardKey("n1", "d9"), "Exclusive")
     assert run(port, "switch", ADMIN, CARD.key, "MemorySlice").status is SwitchStatus.UNCHANGED
-    assert (port.state.version, port.told) == (0, [])
+    assert (port.state.version, port.reported) == (0, [])
     report = run(port, "switch", ADMIN, CARD.key, "Exclusive", Terms("k"))
     assert (report.status, [each.app for each in report.stopped]) == (SwitchStatus.SWITCHED, [an_app().key])
-    assert port.told == [("stop", an_app().key)]
+    assert port.reported == [("stop", an_app().key)]
     assert run(port, "switch", ADMIN, CARD.key, "Exclusive", Terms("k")) == report
     snapshot = asyncio.run(Bindings(port).snapshot_now())
     card = snapshot.card(CARD.key)
@@ -328,7 +331,7 @@ def test_a_blocked_switch_stops_no_application():
     before = port.state
     found = run(port, "switch", ADMIN, CARD.key, "Exclusive")
     assert (found.type, [each.app.name for each in found.switch.blocked]) == (CheckType.BLOCKED, ["other"])
-    assert (port.state, port.told) == (before, [])
+    assert (port.state, port.reported) == (before, [])
 
 
 def test_a_repeated_switch_does_not_stop_applications_that_were_resumed_since():
@@ -336,17 +339,17 @@ def test_a_repeated_switch_does_not_stop_applications_that_were_resumed_since():
     run(port, "switch", ADMIN, CARD.key, "Exclusive", Terms("k"))
     run(port, "resume", ALICE, COMFY, pick("d2"))
     run(port, "switch", ADMIN, CARD.key, "Exclusive", Terms("k"))
-    assert port.told == [("stop", an_app().key), ("start", an_app().key)]
+    assert port.reported == [("stop", an_app().key), ("start", an_app().key)]
 
 
 def test_54_the_same_card_twice_is_no_restart():
     port = hold(an_app())
     for _ in range(2):
         run(port, "reassign", ALICE, COMFY, [("d1", 8000 * MIB)], [])
-    assert port.told == [("restart", an_app().key)]
+    assert port.reported == [("restart", an_app().key)]
     run(port, "reassign", ALICE, COMFY, [], ["d2", "never"])
     run(port, "reassign", ALICE, NamedApp("never"), [], ["d1"])
-    assert len(port.told) == 1
+    assert len(port.reported) == 1
 
 
 def test_assigning_wins_over_unassigning_and_comes_as_one_change():
@@ -357,7 +360,7 @@ def test_assigning_wins_over_unassigning_and_comes_as_one_change():
     for wrong, error in ((("d1", 0), InvalidRequest), (("d1", 16_001 * MIB), Conflict), (("d9", 1), NotFound)):
         with pytest.raises(error):
             run(port, "reassign", ALICE, COMFY, [("d2", 3 * MIB), wrong], ["d2"])
-    assert (port.state, len(port.told)) == (before, 1)
+    assert (port.state, len(port.reported)) == (before, 1)
 
 
 def test_problems_are_reported_item_by_item():

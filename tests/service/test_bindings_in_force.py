@@ -134,7 +134,7 @@ def test_an_application_whose_requirements_cannot_be_read_gets_no_card_and_is_no
     with pytest.raises(Conflict, match="compute-requirements") as refused:
         run(port, what, ALICE, COMFY, *args)
     assert refused.value.code == "requirements-unreadable"
-    assert (port.told, port.state.version) == ([], 0)
+    assert (port.reported, port.state.version) == ([], 0)
     with pytest.raises(Conflict, match="cannot be read"):
         run(port, "reassign", ALICE, COMFY, [("d1", GIB)], [])
 

@@ -144,8 +144,8 @@ def test_devices_of_a_driver_are_cards_in_the_order_of_their_numbers():
 
 def test_another_driver_is_described_by_its_attribute_names():
     socket = Attribute(ValueKind.INT, (1,))
-    told = {"x.example.com/id": text("X-1"), "x.example.com/name": text("Two"), "x.example.com/socket": socket}
-    device = SliceDevice("x.example.com", "a", "d", "a", attributes=told)
+    reported = {"x.example.com/id": text("X-1"), "x.example.com/name": text("Two"), "x.example.com/socket": socket}
+    device = SliceDevice("x.example.com", "a", "d", "a", attributes=reported)
     driver = CardDriver("x.example.com", "X", kind="", uuid="id", model="name", zone="socket")
     world = World(Pool("x.example.com", "a", (device,)), drivers=(driver,))
     assert world.devices.cards_on("a") == (Gpu("X-1", 0, "Two", "X", zones=(1,)),)
@@ -322,8 +322,8 @@ def test_cards_of_several_requests_and_claims_are_chosen_together():
 
 def linked(world, links):
     """The node `a`, whose cards are joined by (card, card, path, NVLinks)."""
-    told = tuple(Link(f"a-{one}", f"a-{other}", path, nvlinks) for one, other, path, nvlinks in links)
-    return world.node("a", topology=Topology(links=told))
+    reported = tuple(Link(f"a-{one}", f"a-{other}", path, nvlinks) for one, other, path, nvlinks in links)
+    return world.node("a", topology=Topology(links=reported))
 
 
 def pairs(said):
@@ -600,8 +600,8 @@ class Changes:
         found = Claims(self.world.cluster, self.world.devices, self.takes)
         for each in ("any", DRIVER, "nic", "far"):
             found.set_class(each, DeviceClass(each, (each,)))
-        for node, told in self.taints.items():
-            found.set_taints(node, told)
+        for node, reported in self.taints.items():
+            found.set_taints(node, reported)
         return found
 
     def step(self):

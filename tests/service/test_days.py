@@ -137,14 +137,14 @@ def test_an_eviction_names_the_winner_and_the_cause():
         lab.session("a", tasks=4)
         lab.session("b", tasks=4)
         lab.pass_time(30)
-        told = [
+        reported = [
             event for event in lab.service.events.recent if event.kind in ("executor.reclaimed", "executor.evicted")
         ]
-        assert [(event.code, event.session) for event in told] == [(1003, "a")] * 2 + [(1004, "a")] * 2
-        assert {event.message for event in told} == {
+        assert [(event.code, event.session) for event in reported] == [(1003, "a")] * 2 + [(1004, "a")] * 2
+        assert {event.message for event in reported} == {
             "gives way to b: its session holds more than it deserves, and the other less"
         }
-        assert {(event.data["claimant"], event.data["cause"]) for event in told} == {("b", "share")}
+        assert {(event.data["claimant"], event.data["cause"]) for event in reported} == {("b", "share")}
 
 
 def test_tasks_within_their_share_are_not_ended_for_one_that_deserves_nothing():

@@ -97,7 +97,7 @@ def test_room_that_is_promised_to_a_session_in_its_pause_counts_below_the_limit_
 
 
 def test_a_session_that_deserves_nothing_ends_no_executor_that_leaves_its_session_anyway():
-    """Its task ends when it ends: told to give way in one cycle, it would stay in the next, and so on."""
+    """Its task ends when it ends: asked to give way in one cycle, it would stay in the next, and so on."""
     fleet = Fleet([a_node(cpu=1)])
     fleet.charge(Allocation("e", "n1", ONE))
     late = Demand("late", 1, ONE, pending=1, waiting_since=0.0)

@@ -109,8 +109,8 @@ def test_at_the_retry_limit_nothing_is_started_and_it_is_reported_once():
         for _ in range(3):
             lab.pass_time(100)
         assert launched(lab) == RETRY_LIMIT
-        told = [entry[0] for entry in events(lab)]
-        assert (told.count("session.bind-failed"), told.count("session.retry-limit")) == (RETRY_LIMIT, 1)
+        stated = [entry[0] for entry in events(lab)]
+        assert (stated.count("session.bind-failed"), stated.count("session.retry-limit")) == (RETRY_LIMIT, 1)
         assert [entry[1] for entry in events(lab) if entry[0] == "session.retry-limit"] == [1002]
         assert lab.why("s").code is Code.BIND_FAILURES
         assert lab.service.state.session("s").open
@@ -354,7 +354,7 @@ def test_contact_lost_for_30_seconds_gives_the_executors_up_and_the_node_comes_b
         lab.service.nodes.reported(a_node(cpu=1))
         lab.pump()
         assert lab.states("s") == ["running", "pending"]
-        assert old not in lab.engine.workers, "the engine was told to end it, should it still live"
+        assert old not in lab.engine.workers, "the engine was asked to end it, should it still live"
 
 
 def test_nothing_is_placed_on_a_node_out_of_contact():

@@ -41,7 +41,7 @@ def pod(uid: str, cards: int = 1, queue: str = "x", gang: tuple[str, int] | None
 
 
 class World:
-    """Pods as an API has them, with a scheduler that binds them, and the gates that are told of both."""
+    """Pods as an API has them, with a scheduler that binds them, and the gates that get both."""
 
     def __init__(self, *nodes: Node, queues: tuple[Queue, ...] = (), rules: Rules | None = None, most: int = 128):
         self.clock, self.queues, self.rules, self.nodes, self.most = Clock(), queues, rules or Rules(), nodes, most
@@ -116,8 +116,8 @@ class World:
         self.gates.drop(uid)
 
     def code(self, uid: str) -> Code | None:
-        told = self.gates.standings()[uid].refusal
-        return None if told is None else told.code
+        reported = self.gates.standings()[uid].refusal
+        return None if reported is None else reported.code
 
     def check(self) -> None:
         """What is true after any step: no card is promised or held twice, and nothing is kept for nobody."""

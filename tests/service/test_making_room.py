@@ -69,7 +69,7 @@ def kept(machine):
     return {entry.request.uid: (entry.node, entry.gpus) for entry in machine.service.preemptions.nominations()}
 
 
-def told(machine, kind):
+def reported(machine, kind):
     return [event.data["uid"] for event in machine.service.events.recent if event.kind == kind]
 
 
@@ -87,10 +87,10 @@ def test_a_moving_allocation_leaves_and_returns_at_the_reserved_place_and_the_ro
     uid = move.allocation.id
     assert held(machine, uid).state is AllocationState.RELEASING
     assert kept(machine) == {uid: (move.to.node, move.to.gpus), "wide": (found.units[0].node, found.units[0].gpus)}
-    assert told(machine, "allocation.moving") == [uid]
+    assert reported(machine, "allocation.moving") == [uid]
     assert isinstance(alloc(machine, "wide"), Refusal)
     free(machine, uid)
-    assert set(told(machine, "allocation.ready")) == {uid, "wide"}
+    assert set(reported(machine, "allocation.ready")) == {uid, "wide"}
     back = alloc(machine, uid, "gpu=0.4")
     assert (back.node, back.gpus) == (move.to.node, move.to.gpus)
     wide = alloc(machine, "wide")

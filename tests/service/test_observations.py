@@ -1,4 +1,4 @@
-"""What nodes show is stored, told, and counted; what is decided afterwards goes by it, over a restart too."""
+"""What nodes show is stored, reported, and counted; what is decided afterwards goes by it, over a restart too."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ def test_a_mismatch_is_corrected_stored_reported_and_counted_once(lab):
     alloc(lab, "a")
     show(lab, a="4567")
     show(lab, a="4567")
-    (told,) = events(lab, "allocation.mismatch")
-    assert (told["uid"], told["resource"]) == ("a", "gpu")
-    assert (told["bound"], told["shown"]) == ("n-g0 n-g1 n-g2 n-g3", "n-g4 n-g5 n-g6 n-g7")
+    (reported,) = events(lab, "allocation.mismatch")
+    assert (reported["uid"], reported["resource"]) == ("a", "gpu")
+    assert (reported["bound"], reported["shown"]) == ("n-g0 n-g1 n-g2 n-g3", "n-g4 n-g5 n-g6 n-g7")
     assert "ullage_placement_mismatches_total 1.0" in metrics(lab)
     lab.restart()
     held = lab.service.allocations.get("a")
@@ -72,8 +72,8 @@ def test_a_mismatch_is_corrected_stored_reported_and_counted_once(lab):
 
 def test_cards_of_unknown_owners_are_free_only_once_they_are_gone(lab):
     show(lab, other="01234")
-    (told,) = events(lab, "node.unknown-owners")
-    assert (told["message"], told["gpus"]) == ("team/other", "n-g0 n-g1 n-g2 n-g3 n-g4")
+    (reported,) = events(lab, "node.unknown-owners")
+    assert (reported["message"], reported["gpus"]) == ("team/other", "n-g0 n-g1 n-g2 n-g3 n-g4")
     assert 'ullage_foreign_gpus{node="n"} 5.0' in metrics(lab)
     body = Answers(lab.service, None, {}).node(lab.service.state.nodes["n"])
     assert (body.strangers, body.observed_at) == (["team/other"], lab.now)

@@ -52,8 +52,8 @@ def test_the_eviction_is_an_event_and_the_room_is_stored_for_the_claimant():
         assert [victim.uid for victim in nomination.victims] == ["low"]
         assert lab.service.allocations.get("low").state is AllocationState.RELEASING
         assert kinds(lab) == ["allocation.bound", "allocation.preempted", "allocation.nominated"]
-        told = next(event for event in lab.service.events.recent if event.kind == "allocation.preempted")
-        assert (told.data["uid"], told.data["claimant"]) == ("low", "high")
+        reported = next(event for event in lab.service.events.recent if event.kind == "allocation.preempted")
+        assert (reported.data["uid"], reported.data["claimant"]) == ("low", "high")
         snapshot = lab.store.load()
         assert (snapshot.nominations, snapshot.allocations[0].state) == ((nomination,), AllocationState.RELEASING)
 

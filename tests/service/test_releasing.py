@@ -1,4 +1,4 @@
-"""Owners that were told to go: their cards are charged until it is confirmed, or the time is over."""
+"""Owners that were asked to leave: their cards are charged until it is confirmed, or the time is over."""
 
 from __future__ import annotations
 

@@ -57,8 +57,8 @@ def test_cheaper_victims_are_found():
         alloc(lab, "dear", priority=5)
         request = ask("new", "tflops=80,vram=1g", priority=10)
         assert judged(lab, request, planned(lab, request)) == []
-        (told,) = judged(lab, request, planned(lab, request, "dear"))
-        assert told == "new fits without ('cheap',), which is cheaper than ('dear',)"
+        (reported,) = judged(lab, request, planned(lab, request, "dear"))
+        assert reported == "new fits without ('cheap',), which is cheaper than ('dear',)"
 
 
 def test_a_victim_of_another_isolation_on_a_dynamic_card_is_not_cheaper():

@@ -130,6 +130,6 @@ def test_an_executor_that_leaves_a_session_at_its_end_is_an_event():
         lab.session("old", tasks=1, close_when_done=True)
         lab.session("new", tasks=1)
         lab.finish("old")
-        told = [event.message for event in lab.service.events.recent if event.kind == "executor.reclaimed"]
-        assert told == ["gives way to new: its own session has nothing left to run"]
+        reported = [event.message for event in lab.service.events.recent if event.kind == "executor.reclaimed"]
+        assert reported == ["gives way to new: its own session has nothing left to run"]
         assert lab.states("new") == ["running"]

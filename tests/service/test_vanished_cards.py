@@ -36,9 +36,9 @@ def test_pods_that_cannot_leave_do_not_keep_others_from_leaving():
     cards = VanishedCards(0, grace_s=0, most=2)
     stuck = [PodCards(f"a{number}", "n", (f"g{number}",)) for number in range(5)]
     last = PodCards("z", "n", ("g9",))
-    told = [cards.look(turn, [*stuck, last], (), ("n",)).leaving for turn in range(6)]
-    assert told[:3] == [("a0", "a1"), ("a2", "a3"), ("a4", "z")]
-    assert told[3:] == told[:3], "and everybody is told again in turn"
+    reported = [cards.look(turn, [*stuck, last], (), ("n",)).leaving for turn in range(6)]
+    assert reported[:3] == [("a0", "a1"), ("a2", "a3"), ("a4", "z")]
+    assert reported[3:] == reported[:3], "and all are reported again in turn"
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=40), st.integers(0, 8))

@@ -1,4 +1,4 @@
-"""What the plan decides of zones is what the books hold, what the engine is told, and what is free again at the end."""
+"""The zones of the plan are those of the books, those that the engine gets, and those that are free again at the end."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def test_opening_a_session_that_no_node_can_align_warns_with_what_could_be_align
         answers = Answers(lab.service, SERVER, {})
         for name, asked in (("wide", "cpu=4,gpu=6,numa=restricted"), ("fits", ASKED)):
             lab.session(name, asked, tasks=0)
-        (told,) = answers.opened(lab.service.state.sessions["wide"])().warnings
-        assert told.endswith("; cpu=9,mem=0,gpu=6,numa=restricted would pass")
+        (reported,) = answers.opened(lab.service.state.sessions["wide"])().warnings
+        assert reported.endswith("; cpu=9,mem=0,gpu=6,numa=restricted would pass")
         assert answers.opened(lab.service.state.sessions["fits"]).warnings == []
 
 
@@ -89,8 +89,8 @@ def test_what_an_executor_lacks_is_reported_once():
         lab.engine.launch = lambda order: lab.engine.events.append(Registered(order.executor, 1, "it runs on 0"))
         lab.engine.bind = lambda order: None
         lab.session("s", ASKED, tasks=1)
-        told = [event for event in lab.service.events.recent if event.kind == "executor.misplaced"]
-        assert [(event.session, event.message) for event in told] == [("s", "it runs on 0")]
+        reported = [event for event in lab.service.events.recent if event.kind == "executor.misplaced"]
+        assert [(event.session, event.message) for event in reported] == [("s", "it runs on 0")]
         assert lab.executors[0].note == "it runs on 0"
 
 

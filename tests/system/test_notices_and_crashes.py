@@ -11,7 +11,7 @@ from tests.system.live_server import LiveServer
 
 
 class SlowHook(BaseHTTPRequestHandler):
-    """Shows each notice, and takes it once it is told so."""
+    """Shows each notice, and takes it once it is asked to."""
 
     arrived: ClassVar[Queue[dict]] = Queue()
     may_answer: ClassVar[Event] = Event()

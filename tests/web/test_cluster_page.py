@@ -171,9 +171,9 @@ def test_a_card_that_is_chosen_says_its_facts_and_the_filter_finds_pods(cluster:
 def test_input_of_users_is_shown_as_text(cluster: Cluster, window: Browser) -> None:
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": HOSTILE}
     (pod,) = put(cluster.server, "pods", ours(a_pod("hostile")))
-    told = {**pod, "status": {"phase": "Pending", "conditions": [condition]}}
+    reported = {**pod, "status": {"phase": "Pending", "conditions": [condition]}}
     key = ("pods", "default", "hostile")
-    cluster.server.do(lambda: cluster.server.rules.change(key, lambda _: told, "status"))
+    cluster.server.do(lambda: cluster.server.rules.change(key, lambda _: reported, "status"))
     enter(window, cluster.url)
     told_text = f"{row('waiting', 'default/hostile')}?.querySelector('.reason .text').textContent"
     window.until(f"{told_text} === {json.dumps(HOSTILE)}")

@@ -62,8 +62,8 @@ def test_an_error_has_the_names_that_callers_know():
 def test_a_stage_has_the_cards_before_and_after_it():
     gone = simulation.removal(Rejection(Code.GPU_VRAM, Cure.CAPACITY, 8, 5, "n1", "g2"), "too little")
     stage = sent(simulation.filter_stage("room", "capacity", ["g1", "g2"], ["g1"], [gone], reached=True))
-    told = {"code": "insufficient-vram", "cure": "capacity", "message": "too little", "node": "n1", "gpu": "g2"}
-    assert stage.pop("Removed") == [{**told, "needed": 8, "had": 5}]
+    reported = {"code": "insufficient-vram", "cure": "capacity", "message": "too little", "node": "n1", "gpu": "g2"}
+    assert stage.pop("Removed") == [{**reported, "needed": 8, "had": 5}]
     assert stage == {
         "FilterName": "GPUResourceFilter",
         "Before": ["g1", "g2"],

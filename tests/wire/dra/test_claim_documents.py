@@ -229,12 +229,12 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 def state(*conditions, since=NOW, share=""):
     result = {"driver": "d", "pool": "p", "device": "x", "bindingConditions": ["a", "b"]}
     device = {"driver": "d", "pool": "p", "device": "x"} | ({"shareID": share} if share else {})
-    told = [{"type": kind, "status": status} for kind, status in conditions]
+    reported = [{"type": kind, "status": status} for kind, status in conditions]
     allocation = {
         "devices": {"results": [{**result, "bindingFailureConditions": ["broken"]}]},
         "allocationTimestamp": since.isoformat().replace("+00:00", "Z"),
     }
-    return {"status": {"allocation": allocation, "devices": [{**device, "conditions": told}]}}
+    return {"status": {"allocation": allocation, "devices": [{**device, "conditions": reported}]}}
 
 
 @pytest.mark.parametrize(

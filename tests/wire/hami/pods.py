@@ -14,8 +14,8 @@ MIB = 2**20
 
 
 def limits(gpu=None, mem=None, percent=None, cores=None, priority=None, kind="limits", **more):
-    told = {GPU: gpu, MEMORY: mem, PERCENT: percent, CORES: cores, PRIORITY: priority, **more}
-    return {"resources": {kind: {name: value for name, value in told.items() if value is not None}}}
+    reported = {GPU: gpu, MEMORY: mem, PERCENT: percent, CORES: cores, PRIORITY: priority, **more}
+    return {"resources": {kind: {name: value for name, value in reported.items() if value is not None}}}
 
 
 def pod(*containers, init=(), annotations=None, spec=None):

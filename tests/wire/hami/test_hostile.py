@@ -34,7 +34,8 @@ shapes = shaped(
 pods = st.builds(
     lambda containers, annotations: pod(*containers, annotations=annotations),
     st.lists(
-        st.dictionaries(st.sampled_from(AMOUNTS), VALUES).map(lambda told: {"resources": {"limits": told}}), max_size=3
+        st.dictionaries(st.sampled_from(AMOUNTS), VALUES).map(lambda reported: {"resources": {"limits": reported}}),
+        max_size=3,
     ),
     st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=4),
 )

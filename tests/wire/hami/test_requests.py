@@ -212,8 +212,8 @@ def test_our_own_annotations_supply_the_rest():
     ],
 )
 def test_policies_are_strategies(node, card, strategy):
-    told = {"node_scheduler_policy": node, "gpu_scheduler_policy": card}
-    annotations = hami(**{name: value for name, value in told.items() if value})
+    reported = {"node_scheduler_policy": node, "gpu_scheduler_policy": card}
+    annotations = hami(**{name: value for name, value in reported.items() if value})
     request = read_hami(pod(limits(gpu=1, mem=1), annotations=annotations))
     assert request.strategy == request.request.strategy == strategy
 

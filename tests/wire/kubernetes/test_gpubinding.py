@@ -273,7 +273,7 @@ def test_the_identity_of_a_pod():
 
 
 @pytest.mark.parametrize(
-    ("told", "accelerator", "mode"),
+    ("reported", "accelerator", "mode"),
     [
         ("0", "nvidia", ShareMode.EXCLUSIVE),
         ("1", "nvidia", ShareMode.MEMORY_SLICE),
@@ -289,8 +289,8 @@ def test_the_identity_of_a_pod():
         ("1", "apple-m", ShareMode.EXCLUSIVE),
     ],
 )
-def test_the_sharing_mode_of_a_card_is_an_annotation_of_its_node(told, accelerator, mode):
-    annotations = {} if told is None else {"sharemode.gpu.bytetrade.io/GPU-1": told}
+def test_the_sharing_mode_of_a_card_is_an_annotation_of_its_node(reported, accelerator, mode):
+    annotations = {} if reported is None else {"sharemode.gpu.bytetrade.io/GPU-1": reported}
     assert share_mode(annotations, "GPU-1", accelerator) is mode
 
 

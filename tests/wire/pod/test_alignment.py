@@ -67,9 +67,9 @@ def test_a_pod_is_guaranteed_only_when_all_its_containers_are():
     assert second == ContainerNeeds("c1", devices=(("gpu", 1),))
 
 
-@pytest.mark.parametrize(("told", "cpus"), [("Guaranteed", 4), ("Burstable", 0), ("BestEffort", 0)])
-def test_the_class_that_the_api_server_wrote_counts(told, cpus):
-    document = {**pod(spec=containers(own("4", gpu="1"))), "status": {"qosClass": told}}
+@pytest.mark.parametrize(("reported", "cpus"), [("Guaranteed", 4), ("Burstable", 0), ("BestEffort", 0)])
+def test_the_class_that_the_api_server_wrote_counts(reported, cpus):
+    document = {**pod(spec=containers(own("4", gpu="1"))), "status": {"qosClass": reported}}
     assert compose_request(document).requirement.alignment.containers[0].cpus == cpus
 
 

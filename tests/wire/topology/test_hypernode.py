@@ -27,7 +27,7 @@ def like(pattern, kind="Node"):
     return member(kind, regexMatch={"pattern": pattern})
 
 
-def told(name, tier, *members):
+def reported(name, tier, *members):
     return {
         "apiVersion": "topology.volcano.sh/v1alpha1",
         "kind": "HyperNode",
@@ -36,7 +36,7 @@ def told(name, tier, *members):
     }
 
 
-DOCUMENT = told(
+DOCUMENT = reported(
     "s0",
     1,
     exact("n0"),
@@ -57,7 +57,7 @@ def test_a_malformed_pattern_is_named_and_blocks_nothing_else():
     def unread(name, pattern):
         raise Unavailable("patterns need something that is not installed")
 
-    known, _ = read_hypernode(told("s0", 1, like("n"), exact("n0")))
+    known, _ = read_hypernode(reported("s0", 1, like("n"), exact("n0")))
     found, wrong = tiers_of([known], NODES, unread)
     assert found == {"n0": {"topology.volcano.sh/tier-1": "s0"}}
     assert wrong == ("patterns need something that is not installed",)
@@ -95,7 +95,7 @@ def test_a_document_is_read():
     ],
 )
 def test_a_member_that_cannot_be_read_is_dropped_alone(wrong, word):
-    document = told("s0", 1, exact("n0"), wrong) if isinstance(wrong, dict) else told("s0", 1, exact("n0"))
+    document = reported("s0", 1, exact("n0"), wrong) if isinstance(wrong, dict) else reported("s0", 1, exact("n0"))
     if not isinstance(wrong, dict):
         document["spec"]["members"] = wrong
         with pytest.raises(InvalidRequest):
@@ -110,15 +110,15 @@ def test_a_member_that_cannot_be_read_is_dropped_alone(wrong, word):
 @pytest.mark.parametrize("tier", [-1, 65, "1", True])
 def test_an_invalid_tier_is_refused(tier):
     with pytest.raises(InvalidRequest, match=r"spec\.tier"):
-        read_hypernode(told("s0", tier))
+        read_hypernode(reported("s0", tier))
 
 
 def test_each_tier_is_a_label_of_the_nodes_in_it_and_below_it():
     found, wrong = labels(
-        told("s0", 1, like("^n[0-3]$")),
-        told("s1", 1, member(labelMatch={"matchLabels": {"rack": "r1"}})),
-        told("spine", 2, like("^s[01]$", "HyperNode"), exact("gone", "HyperNode")),
-        told("all", 3, exact("spine", "HyperNode")),
+        reported("s0", 1, like("^n[0-3]$")),
+        reported("s1", 1, member(labelMatch={"matchLabels": {"rack": "r1"}})),
+        reported("spine", 2, like("^s[01]$", "HyperNode"), exact("gone", "HyperNode")),
+        reported("all", 3, exact("spine", "HyperNode")),
     )
     assert wrong == ()
     assert short(found) == {
@@ -129,10 +129,10 @@ def test_each_tier_is_a_label_of_the_nodes_in_it_and_below_it():
 
 def test_of_two_of_a_tier_the_first_by_name_has_a_node_and_loops_end():
     found, wrong = labels(
-        told("b", 1, exact("n0"), exact("n1")),
-        told("a", 1, exact("n1"), exact("c", "HyperNode")),
-        told("c", 2, exact("a", "HyperNode"), exact("d", "HyperNode")),
-        told("d", 2, exact("c", "HyperNode"), like("((", "Node")),
+        reported("b", 1, exact("n0"), exact("n1")),
+        reported("a", 1, exact("n1"), exact("c", "HyperNode")),
+        reported("c", 2, exact("a", "HyperNode"), exact("d", "HyperNode")),
+        reported("d", 2, exact("c", "HyperNode"), like("((", "Node")),
     )
     assert short(found) == {"n0": {"1": "b"}, "n1": {"1": "a", "2": "c"}}
     assert [sentence.split(":")[0] for sentence in wrong] == ["a", "b", "c", "d", "pattern '(('"]

@@ -25,7 +25,7 @@ def zone(id_, costs=None, **resources):
     }
 
 
-def told(*zones, **attributes):
+def reported(*zones, **attributes):
     return {
         "apiVersion": "topology.node.k8s.io/v1alpha2",
         "kind": "NodeResourceTopology",
@@ -41,7 +41,7 @@ def read(document):
     return record.topology
 
 
-DOCUMENT = told(
+DOCUMENT = reported(
     zone(10, {0: 20, 10: 10}, cpu=("16", "15500m"), memory=("64Gi", "63Gi"), **{"nvidia.com/gpu": ("4", "4")}),
     zone(0, {10: 21, 0: 10}, cpu=("16", "16"), **{"hugepages-2Mi": ("1Gi", "1Gi"), "example.com/nic": (2, 1)}),
     topologyManagerPolicy="single-numa-node",
@@ -73,14 +73,14 @@ def available(document, *left):
 def test_what_is_allocatable_and_not_available_is_held():
     resources = {"cpu": ("16", "15500m"), "memory": ("64", "60"), "hugepages-1Gi": ("2Gi", "2Gi")}
     cards = {"nvidia.com/gpu": (4, 4), "amd.com/gpu": (4, 2), "a/nic": (2, 2)}
-    document = available(told(zone(1, **resources, **cards)), "11500m", "20", "1Gi", 1, 1, 2)
+    document = available(reported(zone(1, **resources, **cards)), "11500m", "20", "1Gi", 1, 1, 2)
     record, warnings = read_noderesourcetopology(document)
     held = (1, "cpu", 4), (1, "gpu", 4), (1, "hugepages-1Gi", GI), (1, "memory", 40)
     assert (record.held, warnings) == (held, ())
 
 
 def test_more_available_than_allocatable_is_nothing_held():
-    record, _ = read_noderesourcetopology(available(told(zone(0, cpu=("16", "8"))), "16"))
+    record, _ = read_noderesourcetopology(available(reported(zone(0, cpu=("16", "8"))), "16"))
     assert record.held == ()
 
 
@@ -105,42 +105,42 @@ ALL, EXCLUSIVE = IncludedPods("pfp0v001aa"), IncludedPods("pfp0v001aa", exclusiv
     ],
 )
 def test_the_pods_that_are_included_are_those_of_the_fingerprint(attributes, annotations, included):
-    document = told(**attributes)
+    document = reported(**attributes)
     document["metadata"]["annotations"] = annotations
     record, warnings = read_noderesourcetopology(document)
     assert (record.included, warnings) == (included, ())
 
 
 def test_a_document_of_the_older_version_has_no_attributes():
-    older = {**told(zone(0, cpu=("4", "4"))), "apiVersion": "topology.node.k8s.io/v1alpha1"}
+    older = {**reported(zone(0, cpu=("4", "4"))), "apiVersion": "topology.node.k8s.io/v1alpha1"}
     del older["attributes"]
     topology = read({**older, "topologyPolicies": ["RestrictedPodLevel"]})
     assert (topology.kubelet.policy, topology.kubelet.scope) == (ZonePolicy.RESTRICTED, Scope.POD)
 
 
 def test_resources_without_zones_are_not_aligned():
-    kubelet = read(told(zone(0, **{"nvidia.com/gpu": ("4", "4")}))).kubelet
+    kubelet = read(reported(zone(0, **{"nvidia.com/gpu": ("4", "4")}))).kubelet
     assert kubelet == Kubelet(static_cpus=False, static_memory=False)
 
 
 def test_cards_of_two_vendors_are_cards_of_one_zone():
     both = zone(0, **{"nvidia.com/gpu": ("4", "4"), "amd.com/gpu": ("2", "1")})
-    assert read(told(both)).zones[0].amounts == {"gpu": Room(6, 5)}
+    assert read(reported(both)).zones[0].amounts == {"gpu": Room(6, 5)}
 
 
 def test_zones_of_other_types_are_not_numa_nodes():
-    assert read(told({"name": "socket-0", "type": "Socket"})).zones == ()
+    assert read(reported({"name": "socket-0", "type": "Socket"})).zones == ()
 
 
 @pytest.mark.parametrize("ids", [(0, 0), (64,), (0, 10**8)])
 def test_a_repeated_zone_or_one_above_63_refuses_the_record(ids):
     with pytest.raises(InvalidRequest) as refused:
-        read_noderesourcetopology(told(*map(zone, ids)))
+        read_noderesourcetopology(reported(*map(zone, ids)))
     assert refused.value.code == "topology-invalid"
 
 
 def test_a_missing_distance_leaves_all_of_them_out():
-    record, warnings = read_noderesourcetopology(told(zone(0, {0: 10, 1: 20}), zone(1, {1: 10})))
+    record, warnings = read_noderesourcetopology(reported(zone(0, {0: 10, 1: 20}), zone(1, {1: 10})))
     assert record.topology.distances == ()
     assert len(warnings) == 1
 
@@ -160,7 +160,7 @@ def test_a_missing_distance_leaves_all_of_them_out():
     ],
 )
 def test_a_malformed_entry_is_dropped_and_named_and_the_rest_stays(entry, named):
-    record, warnings = read_noderesourcetopology(told(zone(0, cpu=("4", "4")), entry))
+    record, warnings = read_noderesourcetopology(reported(zone(0, cpu=("4", "4")), entry))
     assert len(warnings) == 1
     assert named in warnings[0]
     assert record.topology.zones[0].amounts == {"cpu": Room(4, 4)}
@@ -168,7 +168,7 @@ def test_a_malformed_entry_is_dropped_and_named_and_the_rest_stays(entry, named)
 
 def test_options_of_the_topology_manager_are_those_of_the_attributes():
     kubelet = read(
-        told(
+        reported(
             topologyManagerPolicy="restricted",
             topologyManagerOptionPreferClosestNumaNodes="true",
             topologyManagerOptionMaxAllowableNumaNodes="12",
@@ -190,20 +190,22 @@ def test_options_of_the_topology_manager_are_those_of_the_attributes():
     ],
 )
 def test_the_older_list_of_policies_counts_where_attributes_are_missing(name, policy, scope):
-    kubelet = read({**told(), "topologyPolicies": [name]}).kubelet
+    kubelet = read({**reported(), "topologyPolicies": [name]}).kubelet
     assert (kubelet.policy, kubelet.scope) == (policy, scope)
-    newer = read({**told(topologyManagerPolicy="none", topologyManagerScope="container"), "topologyPolicies": [name]})
+    newer = read(
+        {**reported(topologyManagerPolicy="none", topologyManagerScope="container"), "topologyPolicies": [name]}
+    )
     assert newer.kubelet == Kubelet()
 
 
 @pytest.mark.parametrize("listed", [["Strict"], [7], "Restricted", {"a": "b"}, ["Restricted", "BestEffort"]])
 def test_older_policies_that_cannot_be_read_are_named(listed):
-    _, (warning,) = read_noderesourcetopology({**told(), "topologyPolicies": listed})
+    _, (warning,) = read_noderesourcetopology({**reported(), "topologyPolicies": listed})
     assert warning.startswith("topologyPolicies")
 
 
 def test_an_unknown_policy_is_read_as_none_and_named():
-    record, warnings = read_noderesourcetopology(told(topologyManagerPolicy="strict", topologyManagerScope="node"))
+    record, warnings = read_noderesourcetopology(reported(topologyManagerPolicy="strict", topologyManagerScope="node"))
     assert record.topology.kubelet == Kubelet()
     assert len(warnings) == 2
 

@@ -20,13 +20,13 @@ from ullage.wire.topology.numatopology_object import numatopology_object
 GI = 2**30
 
 
-def told(annotations=None, **spec):
+def reported(annotations=None, **spec):
     metadata = {"name": "n1", "annotations": annotations or {}}
     return {"apiVersion": "nodeinfo.volcano.sh/v1alpha1", "kind": "Numatopology", "metadata": metadata, "spec": spec}
 
 
 def read(annotations=None, **spec):
-    record, warnings = read_numatopology(told(annotations, **spec))
+    record, warnings = read_numatopology(reported(annotations, **spec))
     assert warnings == ()
     return record
 
@@ -37,7 +37,7 @@ def cards(record):
 
 # --- what others write ---
 
-DOCUMENT = told(
+DOCUMENT = reported(
     {"timestamp": "1767225600"},
     policies={"CPUManagerPolicy": "static", "TopologyManagerPolicy": "restricted"},
     resReserved={"cpu": "1500m", "memory": "1Gi"},
@@ -97,7 +97,7 @@ def test_everything_is_optional():
 
 def test_a_key_that_is_not_an_index_is_dropped_and_named():
     detail = {str(index): {"numa": index // 2} for index in range(4)}
-    record, warnings = read_numatopology(told(gpuDetail={**detail, "badkey": {"numa": 0}}))
+    record, warnings = read_numatopology(reported(gpuDetail={**detail, "badkey": {"numa": 0}}))
     assert cards(record) == [(0, (0,)), (1, (0,)), (2, (1,)), (3, (1,))]
     assert len(warnings) == 1
     assert "badkey" in warnings[0]
@@ -121,7 +121,7 @@ def test_the_short_name_gpu_means_cards_where_it_is_the_only_one():
     record = read(numares={"gpu": {"allocatable": "1", "capacity": 2}, "cpu": {"capacity": 4}})
     assert (record.stock["gpu"], record.card_resource) == (Stock(2, (1,)), "")
     both = {"gpu": {"allocatable": "1", "capacity": 2}, "nvidia.com/gpu": {"capacity": 8}}
-    record, warnings = read_numatopology(told(numares=both))
+    record, warnings = read_numatopology(reported(numares=both))
     assert record.stock == {"nvidia.com/gpu": Stock(8)}
     assert ["gpuDetail" in warnings[0], "numares.gpu" in warnings[1]] == [True, True]
 
@@ -137,7 +137,7 @@ def test_cards_are_of_the_resource_that_counts_as_many_where_several_vendors_hav
 
 def test_the_vendor_of_cards_under_several_resources_is_unknown_and_reported():
     tie = {"nvidia.com/gpu": {"capacity": 1}, "amd.com/gpu": {"capacity": 1}}
-    record, warnings = read_numatopology(told(numares=tie, gpuDetail={"0": {}}))
+    record, warnings = read_numatopology(reported(numares=tie, gpuDetail={"0": {}}))
     assert [card.vendor for card in record.cards] == [None]
     assert "it is unknown which of nvidia.com/gpu, amd.com/gpu its 1 cards are" in warnings[0]
 
@@ -160,7 +160,7 @@ def test_our_own_object_names_the_resource_of_its_cards():
 def test_holders_are_unknown_if_one_cannot_be_read():
     unreadable = {"containerAllocations": [{"allocations": {"nvidia.com/gpu": "many"}}]}
     good = DOCUMENT["spec"]["podAllocations"][0]
-    record, warnings = read_numatopology(told(podAllocations=[good, unreadable]))
+    record, warnings = read_numatopology(reported(podAllocations=[good, unreadable]))
     assert record.use is None
     assert "allocations.nvidia.com/gpu" in warnings[0]
 
@@ -184,8 +184,11 @@ def test_holders_are_unknown_if_one_cannot_be_read():
 )
 def test_a_malformed_entry_is_dropped_and_named_and_the_rest_stays(spec, named):
     rest = {"numares": {"x": {"capacity": 1}}, "cpuDetail": {"9": {}}, "gpuDetail": {"9": {}}}
-    merged = {name: {**rest.get(name, {}), **told} if isinstance(told, dict) else told for name, told in spec.items()}
-    record, warnings = read_numatopology(told(**{**rest, **merged}))
+    merged = {
+        name: {**rest.get(name, {}), **reported} if isinstance(reported, dict) else reported
+        for name, reported in spec.items()
+    }
+    record, warnings = read_numatopology(reported(**{**rest, **merged}))
     assert len(warnings) == 1
     assert named in warnings[0]
     assert ("x" in record.stock, 9 in [card.index for card in record.cards]) == (True, True)
@@ -194,7 +197,7 @@ def test_a_malformed_entry_is_dropped_and_named_and_the_rest_stays(spec, named):
 @pytest.mark.parametrize("detail", ["cpuDetail", "gpuDetail"])
 def test_a_zone_above_63_refuses_the_record(detail):
     with pytest.raises(InvalidRequest) as refused:
-        read_numatopology(told(**{detail: {"0": {"numa": 64}}}))
+        read_numatopology(reported(**{detail: {"0": {"numa": 64}}}))
     assert refused.value.code == "topology-invalid"
 
 
@@ -202,7 +205,7 @@ def test_many_short_sets_cannot_name_more_ids_than_a_machine_has():
     """A megabyte of them would stand for a thousand million ids."""
     allocations = [{"name": str(number), "allocations": {"cpu": "0-65535"}} for number in range(20_000)]
     resources = {f"a.b/{number}": {"allocatable": "0-65535", "capacity": 1} for number in range(20_000)}
-    document = told(numares=resources, podAllocations=[{"uid": "u", "containerAllocations": allocations}])
+    document = reported(numares=resources, podAllocations=[{"uid": "u", "containerAllocations": allocations}])
     record, warnings = read_numatopology(document)
     assert sum(len(stock.free) for stock in record.stock.values()) == 2**18
     assert warnings[-1] == f"and {40_000 - 4 - 100} more"
@@ -211,7 +214,7 @@ def test_many_short_sets_cannot_name_more_ids_than_a_machine_has():
 def test_a_repeated_cpu_refuses_the_record_quickly():
     detail = {str(id_): {} for id_ in range(60_000)}
     with pytest.raises(InvalidRequest) as refused:
-        read_numatopology(told(cpuDetail={**detail, "00": {}}))
+        read_numatopology(reported(cpuDetail={**detail, "00": {}}))
     assert refused.value.code == "topology-invalid"
     assert len(refused.value.message) < 300
 
@@ -219,7 +222,7 @@ def test_a_repeated_cpu_refuses_the_record_quickly():
 def test_an_annotation_with_an_amount_out_of_range_is_left_out():
     memory = {"kind": "memory", "zones": [0], "amount_bytes": -1}
     more = {"pods": [{"uid": "u", "containers": [{"name": "c", "memory": [memory]}]}]}
-    _, warnings = read_numatopology(told({"ullage.io/topology": json.dumps(more)}))
+    _, warnings = read_numatopology(reported({"ullage.io/topology": json.dumps(more)}))
     assert len(warnings) == 1
     assert "ullage.io/topology" in warnings[0]
 
@@ -444,7 +447,7 @@ SUPPLEMENT = json.loads(
 
 @given(shaped(SUPPLEMENT, ["zones", "cpus", "id", "index"]))
 def test_any_annotation_is_read_left_out_or_refused(supplement):
-    document = told({"ullage.io/topology": json.dumps(supplement)}, cpuDetail={"1": {}})
+    document = reported({"ullage.io/topology": json.dumps(supplement)}, cpuDetail={"1": {}})
     try:
         record, _ = read_numatopology(document)
     except InvalidRequest:

@@ -45,7 +45,7 @@ BEFORE_ALL = float(2**32)
 """Of a score: one part in a hundred of closeness counts more than any score of a strategy."""
 
 _MOST_WEIGHT = 4096
-"""Above the mean weight of any pairs that is told apart."""
+"""Above the mean weight of any pairs that is distinguished."""
 
 _COUNTS = 3
 """Rows of `Counts`."""
