@@ -52,13 +52,13 @@ from ullage.model.node import Node
         ),
         (
             Settings(
-                queues={"research": QueueSection()},
-                users=UsersSection(queues={"reserch": QueueUsersSection(), "default": QueueUsersSection()}),
+                queues={"lab": QueueSection()},
+                users=UsersSection(queues={"labb": QueueUsersSection(), "default": QueueUsersSection()}),
             ),
             [
                 (
-                    "users.queues.reserch: [queues] has no queue reserch, so this closes none yet: "
-                    "did you mean research? or add it there"
+                    "users.queues.labb: [queues] has no queue labb, so this closes none yet: "
+                    "did you mean lab? or add it there"
                 )
             ],
         ),

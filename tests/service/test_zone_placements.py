@@ -1,4 +1,4 @@
-"""The zones of the plan are those of the books, those that the engine gets, and those that are free again at the end."""
+"""The zones of the plan are those of the books, those that the engine gets, and those that are free at the end."""
 
 from __future__ import annotations
 
