@@ -1,7 +1,8 @@
 """From a machine's files to its kubelet: what is found, written, read and planned is what a kubelet then does.
 
 A machine is written as sysfs shows it, discovered, written as an exporter writes it (Numatopology), read back, and
-planned on; a kubelet that knows the machine from its plans alone (`fake_kubelet.py`) is asked about each pod as it is bound.
+planned on. A kubelet that knows the machine from its plans alone (`fake_kubelet.py`) is asked about each pod as it is
+bound.
 
 Equal always: whether a pod is admitted. Equal where it is: zones, CPUs, cards and other devices of all its containers.
 Never compared, as it cannot be equal: the choice of a device plugin that prefers devices; groups of zones for memory
