@@ -20,9 +20,12 @@ from ullage.core.placing.rules import Rules
 from ullage.core.verdict.quota import Quotas
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
+from ullage.model.gpu import GpuPhase
 from ullage.model.node import Node
 from ullage.model.nomination import Nomination
 from ullage.model.oversubscription import Oversubscription
+from ullage.model.part import Isolation, IsolationPolicy
+from ullage.model.profiles import SHIPPED
 from ullage.model.quota import Caps, Quota
 from ullage.model.rejection import Code, Cure
 
@@ -192,3 +195,41 @@ def test_the_quota_of_one_namespace_is_no_reason_for_another():
     at_home = reported(books, books.offers(asked["first"]), 0)
     assert at_home is not None
     assert set(at_home.counts) == {Code.QUOTA_TOTAL_COMPUTE_REQUEST}
+
+
+A100: dict[str, object] = {"model": "NVIDIA A100-SXM4-40GB", "vendor": "NVIDIA", "vram_bytes": 40 * 2**30}
+PROFILE = SHIPPED.of(replace(a_card("n-0"), **A100))
+assert PROFILE is not None
+CARDS: dict[str, dict[str, object]] = {
+    "plain": {},
+    "in partitions only": {"partitions": (), "isolation": Isolation.PARTITIONED},
+    "in partitions of a model": {**A100, "partitions": PROFILE.templates, "isolation": Isolation.PARTITIONED},
+    "soft": {"isolation": Isolation.SOFT},
+    "hard": {"isolation": Isolation.HARD, "isolations": frozenset({Isolation.HARD})},
+    "dynamic": {"isolation_policy": IsolationPolicy.DYNAMIC},
+    "unhealthy": {"healthy": False},
+    "cordoned": {"cordoned": True},
+    "of a plugin": {"used_by": "other"},
+    "updating": {"phase": GpuPhase.UPDATING},
+    "in a pool": {"pool": "inference"},
+    "without amounts": {"vram_bytes": None, "compute_gflops": None},
+    "for one user": {"max_users": 1},
+    "partitionable": A100,
+    "of another vendor": {"vendor": "AMD", "model": "MI300X"},
+}
+ASKED = (*TEXTS, "gpu=1,percent=30", "gpu=1,partition=1g.5gb", "gpu=1,isolation=hard,vram=1g", "gpu=0.5,isolation=soft")
+
+
+@pytest.mark.parametrize("text", ASKED)
+@pytest.mark.parametrize("facts", CARDS.values(), ids=CARDS)
+def test_a_node_is_offered_exactly_if_it_has_a_place_and_else_a_reason(facts: dict[str, object], text: str):
+    card = replace(a_card("n-0"), **facts)
+    books = FleetAllocator(Fleet([a_node("n", card)]), Rules(any_pool=True))
+    books.set_ready()
+    request = ask(text)
+    offered = reported(books, books.offers(request), 0)
+    placed = books.choose_on(request, "n")
+    assert (offered is None) is isinstance(placed, Choice)
+    if offered is not None and not isinstance(placed, Choice):
+        assert offered.rejections
+        assert {each.code for each in offered.rejections} == {each.code for each in placed.rejections}

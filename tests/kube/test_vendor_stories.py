@@ -367,7 +367,7 @@ async def placed(up: Running, server: ApiServer, pod: Document) -> list[str] | s
     answer = await up.place(pod, ["a"])
     if answer != "!a":
         return answer
-    await up.front.extender._api.write(Patch(NODES, "a", {"metadata": {"annotations": {MUTEX: None}}}))  # the plugin
+    await up.front.context.api.write(Patch(NODES, "a", {"metadata": {"annotations": {MUTEX: None}}}))  # the plugin
     name = pod["metadata"]["name"]
     return pod_of(server, name)["metadata"]["annotations"]["ullage.io/gpu-ids"].split(",")
 

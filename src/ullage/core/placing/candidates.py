@@ -249,11 +249,11 @@ class Judgement:
         self._ask("quota", StageKind.CAPACITY, classes, check)
 
     def by_card(self) -> None:
-        """Remove the cards that take no share, by stages."""
+        """Remove the cards that take no share, by stages; those that the request asks nothing of only if cards go."""
         verdicts = self._verdicts
         for stage in CARD_STAGES:
-            if stage.applies(self._asked):
-                goes = stage.removes[verdicts.reason[self.left]]
+            goes = stage.removes[verdicts.reason[self.left]]
+            if stage.applies(self._asked) or goes.any():
                 gone = self.left[goes]
                 removed = RemovedCards(gone, verdicts.classes[gone], lambda k: (verdicts.rejection(k),))
                 self._remove(stage.name, stage.kind, removed, ~goes, lost=gone[~verdicts.curable[gone]])

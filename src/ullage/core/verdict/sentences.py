@@ -135,7 +135,7 @@ MEANINGS: dict[Code, str] = {
     "(card_model in a cluster, else node.card), or ask for a fraction: "
     "gpu=0.5, or nvidia.com/gpumem-percentage in a pod",
     Code.NO_CAPACITY: "the card is reported with no compute, no vram, or room for no users",
-    Code.ISOLATION_POLICY: "the card keeps its users apart in another way",
+    Code.ISOLATION_POLICY: "the card keeps its users apart in another way, or is given in partitions only",
     Code.ISOLATION_LOCKED: "the present users of the card are kept apart in another way",
     Code.ISOLATION_CONFLICT: "the card has users that are kept apart in different ways; it must become empty first",
     Code.ISOLATION_UNSUPPORTED: "the card cannot keep its users apart in this way",
