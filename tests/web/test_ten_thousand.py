@@ -148,7 +148,7 @@ def test_the_history_loads_one_page_of_sessions_and_sums_of_use(server: Server, 
     sums = [(name, size) for name, size in entries if "/v1/usage" in name]
     assert pages
     assert sums
-    assert all("limit=40" in name and size <= MOST_BYTES for name, size in pages), pages
+    assert all("limit=41" in name and size <= MOST_BYTES for name, size in pages), pages
     assert all(size <= 512 * 1024 for _, size in sums), sums
     first = rows(window)
     click_on(window, "Later sessions")
