@@ -127,7 +127,7 @@ def test_a_program_that_ended_by_itself_may_leave_others_which_end_with_the_exec
     session = shell.submitted("--", "sleep", "602")
     done = shell.run("exec", session, "--", "sh", "-c", f"setsid sleep {word} >/dev/null 2>&1 & true")
     assert done.returncode == 0
-    assert len(with_word(word)) == 1
+    wait_until(lambda: len(with_word(word)) == 1, "the shell has left a program behind")
     shell.run("cancel", session)
     wait_until(lambda: with_word(word) == [], "it has ended with the executor")
 
