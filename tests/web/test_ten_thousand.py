@@ -90,7 +90,7 @@ STEPS: dict[str, tuple[Callable[[Browser], object], str]] = {
     ),
     "the most failed": (
         lambda window: go(window, "#/sessions?sort=-failed&state=closed"),
-        f"document.querySelectorAll('tbody tr').length === {PAGE}",
+        f"document.querySelector('.count-line').innerText === '{SESSIONS - OPEN:,} sessions'",
     ),
 }
 """What is done, and what is true afterwards."""
