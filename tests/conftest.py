@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,13 +26,6 @@ no_constants = providers.Constants()
 providers._get_local_constants = lambda: (
     of_loaded_modules() if settings.get_current_profile_name() == "search" else no_constants
 )
-
-
-@pytest.fixture(autouse=True)
-def thaw() -> Iterator[None]:
-    """Let the next collections free what a server or a front in this process has frozen: it lives no longer."""
-    yield
-    gc.unfreeze()
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are selected by their marks

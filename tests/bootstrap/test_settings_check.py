@@ -57,8 +57,8 @@ from ullage.model.node import Node
             ),
             [
                 (
-                    "users.queues.labb: [queues] has no queue labb, so this closes none yet: "
-                    "did you mean lab? or add it there"
+                    "users.queues.labb: did you mean lab? [queues] has no queue labb: "
+                    "it closes one only if `ullage queues set` makes it"
                 )
             ],
         ),

@@ -71,11 +71,11 @@ def _sentences(settings: Settings, machine: MachineSettings, node: Node) -> Iter
 
 
 def _unknown_queues(settings: Settings) -> Iterator[str]:
-    """Yield a sentence for each closed queue that the settings do not make; `ullage queues set` may make it."""
+    """Yield a sentence for each closed queue that the settings do not make; `ullage queues set` may have made it."""
     known = {ROOT, DEFAULT_QUEUE, *settings.queues}
     for name in sorted(set(settings.users.queues) - known):
         meant = did_you_mean(name, sorted(known))
-        yield f"users.queues.{name}: [queues] has no queue {name}, so this closes none yet: {meant}or add it there"
+        yield f"users.queues.{name}: {meant}[queues] has no queue {name}: it closes one only if `ullage queues set` makes it"
 
 
 def _absent_people(settings: Settings) -> Iterator[str]:

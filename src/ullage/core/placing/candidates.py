@@ -249,7 +249,10 @@ class Judgement:
         self._ask("quota", StageKind.CAPACITY, classes, check)
 
     def by_card(self) -> None:
-        """Remove the cards that take no share, by stages; those that the request asks nothing of only if cards go."""
+        """Remove the cards that take no share, by stages.
+
+        A stage that does not apply to the request is reported only if it removes cards.
+        """
         verdicts = self._verdicts
         for stage in CARD_STAGES:
             goes = stage.removes[verdicts.reason[self.left]]

@@ -31,7 +31,10 @@ class StageKind(StrEnum):
 
 @dataclass(frozen=True)
 class CardStage:
-    """A named step of a decision over cards: the reasons that it reports, and the requests that it takes part in."""
+    """A named step of a decision over cards: the reasons that it reports.
+
+    It is reported for the requests to which it `applies`, also if it removes no card, and for others if it removes one.
+    """
 
     name: str
     kind: StageKind
