@@ -75,7 +75,8 @@ def _unknown_queues(settings: Settings) -> Iterator[str]:
     known = {ROOT, DEFAULT_QUEUE, *settings.queues}
     for name in sorted(set(settings.users.queues) - known):
         meant = did_you_mean(name, sorted(known))
-        yield f"users.queues.{name}: {meant}[queues] has no queue {name}: it closes one only if `ullage queues set` makes it"
+        makes = "it closes one only if `ullage queues set` makes it"
+        yield f"users.queues.{name}: {meant}[queues] has no queue {name}: {makes}"
 
 
 def _absent_people(settings: Settings) -> Iterator[str]:
