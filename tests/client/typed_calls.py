@@ -5,6 +5,7 @@ from concurrent.futures import Future
 from typing import assert_type
 
 import ullage
+from ullage.client.program import ProgramResult
 from ullage.wire.explanation import Explanation
 from ullage.wire.node import NodeBody
 from ullage.wire.session import SessionBody
@@ -29,6 +30,8 @@ def blocking(client: ullage.Client, session: ullage.Session) -> None:
     assert_type(session.map(halve, range(3), return_exceptions=True), Iterator[float | BaseException])
     assert_type(session.run(b"").result(), bytes | None)
     assert_type(session.status(), SessionBody)
+    assert_type(session.exec(["ls"], timeout=3), ProgramResult)
+    session.exec(["ls"], task="1")  # type: ignore[arg-type]
     assert_type(client.why(session.id), Explanation)
     session.submit(repeat, 3)  # type: ignore[call-overload]
     session.submit(repeat, "a", time=3)  # type: ignore  # noqa: PGH003 - mypy names one of two errors
@@ -52,6 +55,7 @@ async def waiting() -> None:
         assert_type(await client.nodes(), list[NodeBody])
         assert_type(await client.why("s"), Explanation)
         assert_type(await session.status(), SessionBody)
+        assert_type(await session.exec(["ls"]), ProgramResult)
         await client.why(3)  # type: ignore[arg-type]
         await client.sessions(status="open")  # type: ignore[call-arg]
         session.submit(repeat, 3)  # type: ignore[call-overload]

@@ -16,13 +16,18 @@ PAGE = "docs/how-to/look-into-running-work.md"
 
 
 def test_the_example_shows_prints_as_they_arrive(server: LiveServer, tmp_path: Path) -> None:
-    program, _, _ = blocks(PAGE, "python")
+    program, *_ = blocks(PAGE, "python")
     shown = run_python(program, tmp_path).splitlines()
     assert sorted(shown) == ["[1] computing 0", "[2] computing 1", "[3] computing 2"]
 
 
+def test_the_example_of_a_program_beside_a_function_runs(server: LiveServer, tmp_path: Path) -> None:
+    _, program, *_ = blocks(PAGE, "python")
+    assert run_python(program, tmp_path) == ""
+
+
 def test_the_example_of_a_grace_runs(server: LiveServer, tmp_path: Path) -> None:
-    _, program, _ = blocks(PAGE, "python")
+    _, _, program, _ = blocks(PAGE, "python")
     assert run_python(program, tmp_path) == ""
 
 

@@ -8,10 +8,11 @@ import signal
 import sys
 
 from ullage.cli.exits import KILLED_BY, complain
-from ullage.cli.target import TASK, find_task, parse_target
+from ullage.cli.target import find_task, parse_target
 from ullage.cli.variables import chosen_variables
 from ullage.client.api import Api
 from ullage.client.local import reach
+from ullage.client.program import only_task
 from ullage.client.terminal import DETACH_KEYS, DETACHED, Ends, ProgramEnd, connect, open_exec
 from ullage.model.error import InvalidRequest, invalid
 from ullage.wire.session import ExecBody
@@ -73,11 +74,8 @@ def one_task(api: Api, text: str) -> tuple[str, int]:
     """
     target = parse_target(text)
     if target.task is None and target.element is None:
-        body = api.session(target.session)
-        count = body.pending + body.running + body.succeed + body.failed + body.cancelled
-        if count != 1:
-            raise invalid("task", text, f"it has {count} tasks; name one of them, as in {text}/1")
-    return find_task(api, text, default=TASK)
+        return target.session, only_task(api, target.session, f"name one of them, as in {text}/1")
+    return find_task(api, text)
 
 
 def require_terminal() -> None:

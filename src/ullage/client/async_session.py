@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from contextlib import nullcontext
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import aclosing, nullcontext
 from functools import partial
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import Any, BinaryIO, ParamSpec, Self, TypeVar, Unpack, overload
 
 from ullage.client.api import Api, LogPart
 from ullage.client.async_future import AsyncTaskFuture, ended, until_called
@@ -17,6 +17,7 @@ from ullage.client.log import LogPiece, TaskLog
 from ullage.client.map_futures import MapFutures
 from ullage.client.mapping import MapOptions, MapPlan
 from ullage.client.offload import Offload, in_own_thread, offloaded
+from ullage.client.program import ProgramEnds, ProgramResult, program_of, run_program
 from ullage.client.progress import shown_progress
 from ullage.client.results import outcome_of, result_of
 from ullage.client.session import Session
@@ -243,6 +244,37 @@ class AsyncSession(Unsendable):
         transport = self._transport.another()
         log = SessionLog(Api(transport), self.id, LogPart(tail, within_s), follow=follow)
         return in_own_thread(iter(log), transport.close)
+
+    async def exec(
+        self,
+        argv: Sequence[str],
+        *,
+        task: int | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        stdout: BinaryIO | None = None,
+        stderr: BinaryIO | None = None,
+    ) -> ProgramResult:
+        """Run another program in the executor of a running task, as `Session.exec` does.
+
+        It has a thread and a connection of its own, also for writing to files. When the coroutine is cancelled, as by
+        `asyncio.timeout`, the program gets SIGHUP, and SIGKILL 10 s later.
+
+        Raises:
+            NotFound: the task does not exist.
+            Conflict: the task does not run (`task-not-running`), or the program did not end by itself, such as with
+                its executor (`program-ended`).
+            Unavailable: the server is gone, and so is the program (`program-lost`).
+
+        """
+        program = program_of(argv, env)
+        ends = ProgramEnds(stdin, stdout, stderr)
+        self._transport.require_open()
+        transport = self._transport.another()
+        api = Api(transport)
+        results = in_own_thread((run_program(api, self.id, task, program, ends=ends) for _ in (None,)), transport.close)
+        async with aclosing(results):
+            return await anext(results)
 
     async def close(self) -> None:
         """Wait for the tasks submitted here, then close the session.

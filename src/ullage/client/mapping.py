@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypedDict
 
+from ullage.client.deadline import Deadline
 from ullage.client.pickling import check_callable
-from ullage.client.results import Deadline
 from ullage.client.resume import KeyedMap, require_open_session
 from ullage.client.retry import Retries, check_retries
 from ullage.model.error import invalid

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
@@ -62,7 +62,7 @@ def _cancel(future: TaskFuture[Any]) -> None:
         warnings.warn(f"task {future.task} is not cancelled: {error.message}", stacklevel=1)
 
 
-async def in_own_thread(iterator: Iterator[T], give_up: Callable[[], object]) -> AsyncIterator[T]:
+async def in_own_thread(iterator: Iterator[T], give_up: Callable[[], object]) -> AsyncGenerator[T, None]:
     """Yield the values of an iterator that waits for an unknown time, from a thread of its own.
 
     `give_up` ends a wait of the iterator, from another thread.

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import queue
-import time
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
+from ullage.client.deadline import Deadline
 from ullage.client.future import TaskFuture
 from ullage.client.map_futures import MapFutures
 from ullage.client.progress import shown_progress
-from ullage.model.error import invalid
 
 T = TypeVar("T")
 
@@ -47,24 +46,6 @@ def outcome_of(future: TaskFuture[Any], timeout: float | None = None) -> Any:
     if error is None:
         return future.result()
     return error if future.chunk is None else [error] * future.chunk
-
-
-class Deadline:
-    """A time `seconds` from now; None is never.
-
-    Raises:
-        InvalidRequest: it is not a number.
-
-    """
-
-    def __init__(self, seconds: float | None) -> None:
-        if seconds is not None and not isinstance(seconds, int | float):
-            raise invalid("timeout", seconds, "a number of seconds is needed, or None for no limit")
-        self._ends = None if seconds is None else time.monotonic() + seconds
-
-    def remaining(self) -> float | None:
-        """Return the seconds until then, at least 0; None for never."""
-        return None if self._ends is None else max(0.0, self._ends - time.monotonic())
 
 
 def in_order(futures: MapFutures, deadline: Deadline, cancel: Cancel, take: Take) -> Generator[Any, None, None]:

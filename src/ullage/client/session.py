@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import Any, BinaryIO, ParamSpec, Self, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -18,6 +18,7 @@ from ullage.client.future import TaskFuture
 from ullage.client.log import TaskLog
 from ullage.client.mapping import MapOptions
 from ullage.client.pickling import Prepare
+from ullage.client.program import ProgramEnds, ProgramResult, program_of, run_program
 from ullage.client.results import as_they_end, in_order, outcome_of, result_of, with_progress
 from ullage.client.session_log import SessionLog
 from ullage.client.spec import seconds_of
@@ -230,6 +231,34 @@ class Session(Unsendable):
     def logs(self, *, follow: bool = False, tail: int | None = None, within_s: float | None = None) -> SessionLog:
         """Return what all tasks have printed, as `log` does for one; with `follow` until the session is closed."""
         return SessionLog(self._api, self.id, LogPart(tail, within_s), follow=follow)
+
+    def exec(
+        self,
+        argv: Sequence[str],
+        *,
+        task: int | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        stdout: BinaryIO | None = None,
+        stderr: BinaryIO | None = None,
+        timeout: float | None = None,
+    ) -> ProgramResult:
+        """Run another program in the executor of a running task, as `ullage exec` does, and wait for its end.
+
+        It has the user, cards, limits, environment and directory of the task, and `env` in addition. Without `task` it
+        is the only one of the session. Its input is `stdin`. Its output is in the result, as bytes, or is written to
+        the files `stdout` and `stderr` as it arrives.
+
+        Raises:
+            TimeoutError: it has not ended in `timeout` seconds. It gets SIGHUP, and SIGKILL 10 s later.
+            NotFound: the task does not exist.
+            Conflict: the task does not run (`task-not-running`), or the program did not end by itself, such as with
+                its executor (`program-ended`).
+            Unavailable: the server is gone, and so is the program (`program-lost`).
+
+        """
+        program, ends = program_of(argv, env), ProgramEnds(stdin, stdout, stderr)
+        return run_program(self._api, self.id, task, program, ends=ends, timeout=timeout)
 
     def update(
         self,

@@ -25,7 +25,8 @@ from ullage.wire.terminal import CHUNK, CODE, PROTOCOL, SIZE, Frame, FrameKind, 
 _MOST_WAITING = 256 * 1024
 _NO_SIZE = SIZE.pack(0, 0)
 _ENDS = (FrameKind.EXIT, FrameKind.END, FrameKind.TAKEN)
-_WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+LOST_TEXT = "the connection to the server was lost; a server that ends, ends the program too"
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals that a program without a terminal gets. One with a terminal gets them as keys."""
 
@@ -227,7 +228,7 @@ class _Connection:
             return
         try:
             sent = self._stream.send(self._to_server)
-        except _WOULD_BLOCK:
+        except WOULD_BLOCK:
             return
         except OSError:  # the server is gone, or the program has ended, which is read next
             self._to_server.clear()
@@ -239,13 +240,12 @@ class _Connection:
         while self._ended is None:
             try:
                 data = self._stream.recv(CHUNK)
-            except _WOULD_BLOCK:
+            except WOULD_BLOCK:
                 return
             except OSError:
                 data = b""
             if not data:
-                text = "the connection to the server was lost; a server that ends, ends the program too"
-                raise Unavailable(text, code="program-lost")
+                raise Unavailable(LOST_TEXT, code="program-lost")
             for frame in self._reader.feed(data):
                 self._handle(frame)
 

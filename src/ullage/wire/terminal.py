@@ -17,8 +17,8 @@ CHUNK = 32 * 1024
 """Bytes of output or input in one frame."""
 
 _MOST_DATA = 64 * 1024
-_MOST_ORDER = 4 << 20
-"""The most bytes of a frame, and of an `ORDER`, which has a whole environment."""
+MOST_ORDER = 4 << 20
+"""The most bytes of an `ORDER`, which has a whole environment."""
 
 HEAD = struct.Struct(">BI")
 SIZE = struct.Struct(">HH")
@@ -96,7 +96,7 @@ def head_of(data: bytes) -> tuple[FrameKind, int]:
 
     """
     kind, length = HEAD.unpack_from(data)
-    if kind not in _KINDS or length > (_MOST_ORDER if kind == FrameKind.ORDER else _MOST_DATA):
+    if kind not in _KINDS or length > (MOST_ORDER if kind == FrameKind.ORDER else _MOST_DATA):
         raise BrokenStreamError(f"no frame has the kind {kind} and {length} bytes")
     return FrameKind(kind), length
 
