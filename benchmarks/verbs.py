@@ -17,7 +17,18 @@ from tests.system.live_server import LiveServer
 import ullage
 
 _ROUNDS = 10
-_VERBS = ("version", "queue", "sessions", "nodes", "gpus", "queues", "events", "tasks nosuch", "queue --help")
+_VERBS = (
+    "version",
+    "queue",
+    "sessions",
+    "nodes",
+    "gpus",
+    "queues",
+    "events",
+    "tasks nosuch",
+    "submit -- true",
+    "queue --help",
+)
 
 
 def cpu_ms(*arguments: str, environment: dict[str, str]) -> float:

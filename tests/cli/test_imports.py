@@ -30,11 +30,22 @@ def test_a_listing_loads_nothing_heavy(fake, verb):
     assert not loaded(verb).intersection(HEAVY)
 
 
-@pytest.mark.parametrize("line", ["queue", "sessions", "show session s", "--help"])
+@pytest.mark.parametrize("line", ["queue", "sessions", "show session s", "submit -- true", "--help"])
 def test_what_people_type_often_loads_only_what_it_needs(fake, line):
     fake.sessions["s"] = FakeSession(CreateSession(application="command"), "s")
     found = loaded(*line.split())
-    assert not found & {"dataclasses", "ullage.cli.slurm", "ullage.client.allocations", *HEAVY, *OF_REQUESTS}
+    unneeded = {"dataclasses", "inspect", "typing_extensions", "ullage.cli.slurm", "ullage.client.allocations"}
+    assert not found & {*unneeded, *HEAVY, *OF_REQUESTS}
+
+
+def test_submit_loads_nothing_to_wait_and_to_follow_with(fake):
+    unneeded = {"ullage.cli.run", "ullage.cli.logs", "ullage.cli.interactive", "ullage.client.terminal"}
+    assert not loaded("submit", "--", "true") & unneeded
+
+
+def test_a_later_import_finds_typing_extensions():
+    code = "from ullage.cli.loading import import_msgspec; import_msgspec(); import typing_extensions, msgspec"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_the_help_reaches_no_server(fake):

@@ -7,7 +7,7 @@ import threading
 import msgspec
 import pytest
 
-from ullage.cli import run
+from ullage.cli import run, submit
 from ullage.cli.exits import complain
 from ullage.cli.main import main
 from ullage.cli.variables import choose_environment
@@ -177,7 +177,7 @@ def test_cancelling_does_not_need_a_terminal_to_say_so(fake, monkeypatch):
 
 
 def test_a_missing_server_is_reported_and_a_signal_then_ends_run_without_a_cancellation(capsys, fake, monkeypatch):
-    monkeypatch.setattr(run, "CANCEL_S", 0.0)
+    monkeypatch.setattr(submit, "CANCEL_S", 0.0)
     monkeypatch.setattr(transport, "GONE_S", 0.0)
 
     def say_and_interrupt(text, hint=None):
@@ -197,7 +197,7 @@ def test_a_missing_server_is_reported_and_a_signal_then_ends_run_without_a_cance
 
 def test_a_signal_while_the_server_does_not_answer_ends_run_with_a_note(capsys, fake, monkeypatch):
     released = threading.Event()
-    monkeypatch.setattr(run, "CANCEL_S", 0.01)
+    monkeypatch.setattr(submit, "CANCEL_S", 0.01)
 
     def stop(session, task):
         fake.hang = released
@@ -211,7 +211,7 @@ def test_a_signal_while_the_server_does_not_answer_ends_run_with_a_note(capsys, 
 
 
 def test_a_cancellation_without_a_server_is_given_up_with_a_note(capsys, fake, monkeypatch):
-    monkeypatch.setattr(run, "CANCEL_S", 0.0)
+    monkeypatch.setattr(submit, "CANCEL_S", 0.0)
     monkeypatch.setattr("ullage.client.transport.Patience.wait", refuse_to_wait)
     fake.logs["command"] = [lambda *_: fake.close(), None]
     assert main(["run", "-n", "mine", "--", "prog"]) == 69

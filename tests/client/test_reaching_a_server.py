@@ -198,3 +198,11 @@ def test_https_to_a_server_without_tls_names_the_cause(hidden_fake):
         transport.request("GET", "/v1/server")
     assert caught.value.code == "tls-failed"
     assert hidden_fake.url in caught.value.message
+
+
+def test_a_server_is_asked_once_whether_it_is_ready_also_where_one_would_be_started(home, hidden_fake):
+    leave_files(home, hidden_fake)
+    api = local.reach(start=True)
+    api.server()
+    assert hidden_fake.seen == [("GET", "/readyz"), ("GET", "/v1/server")]
+    api.transport.close()

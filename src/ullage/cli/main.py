@@ -25,7 +25,7 @@ from ullage.cli.exits import (
     complain,
     report,
 )
-from ullage.cli.loading import loading
+from ullage.cli.loading import import_msgspec, loading
 from ullage.cli.verbs import VERBS, VerbsInGroups
 from ullage.client.silence import Silence
 from ullage.model.error import InvalidRequest, UllageError, invalid
@@ -39,6 +39,9 @@ _EPILOG = "`ullage VERB --help` shows the options of a verb and an example. Exit
 2 wrong request, 69 no server, 70 a fault in Ullage, 74 the output cannot be written, 75 try again later, \
 78 can never be placed; `run` and `exec` pass the program's own."
 
+
+_ALONE = "version"
+"""The module of a verb that needs neither a server nor a file."""
 
 _REVERSIBLE = "--sort"
 """The option whose value may begin with a minus."""
@@ -231,6 +234,8 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     for name, verb in VERBS.items() if not only else ((only, VERBS[only]),):
         own = verbs.add_parser(name, help=verb.help, description=verb.help, epilog=f"example: {verb.example}")
         if only in (None, name):
+            if verb.module != _ALONE:
+                import_msgspec()
             module = import_module(f"ullage.cli.{verb.module}")
             getattr(module, f"configure_{name}")(own)
     return parser

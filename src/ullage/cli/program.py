@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
+import os
 from collections.abc import Mapping
 
 import msgspec
@@ -17,6 +17,10 @@ from ullage.wire.session import SessionBody, SubmitTasks
 
 _OF_NOTIFIER = "cpu=0.1,mem=128m"
 """The request of the command of `--notify-command`."""
+
+
+_KEY_BYTES = 16
+"""Bytes of the key of a submission: the server takes one with the same key for a repetition."""
 
 
 class Program(msgspec.Struct, frozen=True):
@@ -48,7 +52,7 @@ def submit(
     array: Array | None = None,
 ) -> None:
     """Submit the program: one task, or one for each index of an array, which share the program."""
-    encoded, key = msgspec.msgpack.encode(program), uuid.uuid4().hex
+    encoded, key = msgspec.msgpack.encode(program), os.urandom(_KEY_BYTES).hex()
     if array is None:
         api.submit(session, SubmitTasks(inputs=[encoded], key=key))
         return

@@ -1,4 +1,4 @@
-"""`ullage run` and `ullage submit`: run a program as the task of a session."""
+"""`ullage run`: run a program as the task of a session, and wait for it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
-from ullage.cli import program
 from ullage.cli.array import follow_array
 from ullage.cli.execute import require_terminal
 from ullage.cli.exits import Exit, caution, complain
@@ -17,15 +16,13 @@ from ullage.cli.interrupts import Interrupts
 from ullage.cli.job import JobRequest, add_job, job_of
 from ullage.cli.logs import exit_code, print_log
 from ullage.cli.standard_input import has_input
+from ullage.cli.submit import CANCEL_S, Cancellation, begin
 from ullage.cli.target import TASK
 from ullage.client.api import Api
-from ullage.client.local import reach
 from ullage.client.log import TaskLog
-from ullage.client.placeable import refuse_unplaceable
 from ullage.client.terminal import DETACH_KEYS
-from ullage.client.transport import NotConnected
 from ullage.model.array import Array
-from ullage.model.error import InvalidRequest, NotFound, UllageError, invalid
+from ullage.model.error import InvalidRequest, UllageError, invalid
 from ullage.model.task import TaskState
 from ullage.wire.explanation import Explanation
 
@@ -34,9 +31,6 @@ QUIET_S = 1.0
 
 AGAIN_S = 5.0
 """Seconds between two checks of the reason."""
-
-CANCEL_S = 5.0
-"""The most seconds to send a cancellation: a user waits for this command to end."""
 
 
 def configure_run(parser: argparse.ArgumentParser) -> None:
@@ -48,11 +42,6 @@ def configure_run(parser: argparse.ArgumentParser) -> None:
     )
     add_job(parser)
     parser.set_defaults(act=_run)
-
-
-def configure_submit(parser: argparse.ArgumentParser) -> None:
-    add_job(parser)
-    parser.set_defaults(act=_submit)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -72,7 +61,7 @@ def _run_to_its_end(arguments: argparse.Namespace, interrupts: Interrupts) -> in
         _check_interactive(job)
     elif job.array is not None and job.standard_input is not None:
         job.standard_input.require_all()
-    api, cancellation = _begin(job)
+    api, cancellation = begin(job)
     if job.tty:
         return _run_on_terminal(api, cancellation, interrupts)
     if job.array is not None:
@@ -108,7 +97,7 @@ def _check_interactive(job: JobRequest) -> None:
     require_terminal()
 
 
-def _run_on_terminal(api: Api, cancellation: _Cancellation, interrupts: Interrupts) -> int:
+def _run_on_terminal(api: Api, cancellation: Cancellation, interrupts: Interrupts) -> int:
     session = cancellation.session
     with ExitStack() as context:
         with interrupts.cancelling(cancellation.run), _watching(api, cancellation):
@@ -121,14 +110,14 @@ def _run_on_terminal(api: Api, cancellation: _Cancellation, interrupts: Interrup
     return code if interrupts.code is None else interrupts.code
 
 
-def _run_array(api: Api, cancellation: _Cancellation, interrupts: Interrupts, array: Array) -> int:
+def _run_array(api: Api, cancellation: Cancellation, interrupts: Interrupts, array: Array) -> int:
     with interrupts.cancelling(cancellation.run), _watching(api, cancellation):
         code = follow_array(api, cancellation.session, array)
     return code if interrupts.code is None else interrupts.code
 
 
 @contextmanager
-def _watching(api: Api, cancellation: _Cancellation) -> Iterator[None]:
+def _watching(api: Api, cancellation: Cancellation) -> Iterator[None]:
     """Print meanwhile why the program does not run; cancel it after an exception."""
     ended = threading.Event()
     threading.Thread(target=_explain_waits, args=(api, cancellation.session, ended), daemon=True).start()
@@ -141,92 +130,11 @@ def _watching(api: Api, cancellation: _Cancellation) -> Iterator[None]:
         ended.set()
 
 
-class _Cancellation:
-    """Cancels a session once. Later threads wait for the first."""
-
-    def __init__(self, api: Api, session: str) -> None:
-        self.session = session
-        self._api = api
-        self._lock = threading.Lock()
-        self._is_stored: bool | None = None
-
-    def run(self) -> bool:
-        """Cancel the session. Return whether the server accepted; print the error if not."""
-        with self._lock:
-            if self._is_stored is None:
-                self._is_stored = self._send()
-            return self._is_stored
-
-    def _send(self) -> bool:
-        transport = self._api.transport.hurried(CANCEL_S)
-        try:
-            Api(transport).cancel_session(self.session)
-        except UllageError as error:
-            if isinstance(error, NotFound):  # deleted meanwhile
-                return True
-            with suppress(OSError):  # the terminal may be gone
-                complain(self._failure(error), f"`ullage cancel {self.session}` ends it once a server answers")
-            return False
-        finally:
-            transport.close()
-        return True
-
-    def _failure(self, error: UllageError) -> str:
-        if isinstance(error, NotConnected):
-            return f"{self.session} is not cancelled: it runs again at the next start"
-        return f"{self.session} is not cancelled and may still run: {error.message}"
-
-
-def _cancel(cancellation: _Cancellation, log: TaskLog) -> None:
+def _cancel(cancellation: Cancellation, log: TaskLog) -> None:
     """Cancel the program. Its output then ends, or is abandoned if no server answers."""
     log.patience.shorten(CANCEL_S)
     if not cancellation.run():
         log.give_up()
-
-
-def _submit(arguments: argparse.Namespace) -> int:
-    job = job_of(arguments)
-    if job.standard_input is not None:
-        job.standard_input.require_all()
-    _, cancellation = _begin(job)
-    print(cancellation.session)
-    return 0
-
-
-def _is_filled(resreq: str, amounts: str) -> bool:
-    """Return whether a request has more than the amounts that were stated, not only `gpu=0`."""
-    stated = {entry.partition("=")[0] for entry in amounts.split(",")}
-    filled = (entry.partition("=") for entry in resreq.split(","))
-    return any(name in _AMOUNTS and name not in stated and value != "0" for name, _, value in filled)
-
-
-_AMOUNTS = ("cpu", "mem", "gpu")
-
-
-def _begin(job: JobRequest) -> tuple[Api, _Cancellation]:
-    """Create the session and submit its tasks.
-
-    Raises:
-        Unplaceable: it can never be placed, and `--wait` is not given.
-
-    """
-    api = reach(start=True)
-    body = program.create(api, job.name, job.options, array=job.array, amounts=job.amounts)
-    session = body.id
-    if job.amounts is not None and _is_filled(body.resreq, job.amounts):
-        complain(f"{session} asks for {body.resreq}: what is left out of {job.amounts} has the defaults")
-    cancellation = _Cancellation(api, session)
-    try:
-        if not job.wait:
-            refuse_unplaceable(api, body)
-        program.submit(api, session, job.program, array=job.array)
-        if job.notify_command is not None:
-            program.notify(api, session, job.notify_command, job.options, environment=job.environment)
-        caution(body.warnings)
-    except BaseException:
-        cancellation.run()
-        raise
-    return api, cancellation
 
 
 def _explain_waits(api: Api, session: str, ended: threading.Event) -> None:

@@ -17,7 +17,7 @@ class Verb(NamedTuple):
 GROUPS = {
     "run work": {
         "run": Verb("run", "run a program and wait for it", "ullage run -r cpu=2,mem=4g,gpu=1 -- python train.py"),
-        "submit": Verb("run", "run a program without waiting", "ullage submit -r gpu=1 -- python train.py"),
+        "submit": Verb("submit", "run a program without waiting", "ullage submit -r gpu=1 -- python train.py"),
         "logs": Verb("logs", "what the tasks of a session print", "ullage logs -f --since 10m command-7"),
         "exec": Verb("execute", "run a program beside a running task", "ullage exec -t command-7 -- bash"),
         "attach": Verb("interactive", "return to a program of `run --pty`", "ullage attach command-7"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.util import find_spec
+from contextlib import closing
 
 from ullage.client.api import Api
 from ullage.client.endpoint import ServerEndpoint, configured, home, local, nearby, silent_service
@@ -31,20 +31,22 @@ def reach(url: str | None = None, token: str | None = None, *, start: bool, retr
 
     """
     named = configured(url, token)
-    if named is None and start and not answers(nearby(token)):
-        _refuse_in_executor()
-        _refuse_without_service()
-        start_server()
 
     def locate() -> ServerEndpoint | None:
         return nearby(token) if named is None else named
 
-    there = locate()
-    if there is None:
+    transport = Transport(locate, retry_s)
+    if named is None and start:
+        if _is_ready(transport):
+            return Api(transport)
+        _refuse_in_executor()
+        _refuse_without_service()
+        start_server()
+    if locate() is None:
         _refuse_without_service()
         raise Unavailable("no server is running")
-    require_answer(there)
-    return Api(Transport(locate, retry_s))
+    transport.require_ready()
+    return Api(transport)
 
 
 def _refuse_in_executor() -> None:
@@ -82,8 +84,19 @@ def answers(endpoint: ServerEndpoint | None) -> bool:
     """
     if endpoint is None:
         return False
+    with closing(Transport(lambda: endpoint)) as transport:
+        return _is_ready(transport)
+
+
+def _is_ready(transport: Transport) -> bool:
+    """Return whether a server is ready.
+
+    Raises:
+        Unavailable: a server runs, but does not answer in time.
+
+    """
     try:
-        require_answer(endpoint)
+        transport.require_ready()
     except NotAnswered:  # no second server of this home could start
         raise
     except UllageError:
@@ -92,23 +105,15 @@ def answers(endpoint: ServerEndpoint | None) -> bool:
 
 
 def require_answer(endpoint: ServerEndpoint) -> None:
-    """Check that a server is ready.
-
-    Raises:
-        Unavailable: no server answers, or it is not ready.
-        InvalidRequest: another protocol is used at the address (`tls-failed`), or another program answers.
-        Forbidden: another user answers in the home of a local server.
-
-    """
-    transport = Transport(lambda: endpoint, retry_s=0.0)
-    try:
-        transport.request("GET", "/readyz")
-    finally:
-        transport.close()
+    """Check that a server is ready; raises as `Transport.require_ready` does."""
+    with closing(Transport(lambda: endpoint)) as transport:
+        transport.require_ready()
 
 
 def missing_packages() -> list[str]:
     """Return the packages that a server needs and this interpreter lacks."""
+    from importlib.util import find_spec  # noqa: PLC0415  # many verbs need no server of their own
+
     return [name for name in SERVER_PACKAGES if find_spec(name) is None]
 
 

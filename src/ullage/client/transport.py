@@ -208,6 +208,17 @@ class Transport:
                     raise
                 patience.wait(error)
 
+    def require_ready(self) -> None:
+        """Check that the server is ready. The connection stays open for the requests of this thread.
+
+        Raises:
+            Unavailable: no server answers, or it is not ready; this is not repeated.
+            InvalidRequest: another protocol is used at the address (`tls-failed`), or another program answers.
+            Forbidden: another user answers in the home of a local server.
+
+        """
+        self._send("GET", "/readyz", None, {"Accept": JSON}, timeout_s=self._answer_s)
+
     def call(
         self, method: str, path: str, answer: type[T], body: msgspec.Struct | None = None, *, repeat: bool = True
     ) -> T:

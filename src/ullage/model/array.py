@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -20,8 +19,7 @@ _FORM = "write indices such as 0-99, 1,3,7-9 or 0-90:10 (a step), and %10 at the
 _PIECE = re.compile(r"(\d{1,10})(?:-(\d{1,10})(?::(\d{1,10}))?)?", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Array:
+class Array(NamedTuple):
     """The indices of an array in ascending order. Task n has the n-th of them; tasks are counted from 1."""
 
     indices: tuple[int, ...]

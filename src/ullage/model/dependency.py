@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from ullage.model.error import invalid
 from ullage.model.name import check_name
@@ -30,8 +30,7 @@ OF_SLURM = {"afterok": "ok", "afterany": "end", "afternotok": "fail", "after": "
 """Kinds by their names in Slurm."""
 
 
-@dataclass(frozen=True, slots=True)
-class Dependency:
+class Dependency(NamedTuple):
     """One dependency of a session on another one."""
 
     kind: DependencyKind
