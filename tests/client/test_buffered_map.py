@@ -106,3 +106,14 @@ def test_failures_in_places_of_results_submit_further_calls(fake):
     with ullage.connect() as client, client.session() as session:
         found = list(session.map(invert, [1, 0, 0, 2, 4], buffersize=2, return_exceptions=True))
     assert [value for value in found if not isinstance(value, ZeroDivisionError)] == [1, 0.5, 0.25]
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize(("first", "second"), [(None, 2), (3, 2), (2, 50), (7, None)])
+def test_a_later_client_gets_the_results_of_a_map_with_a_key(fake, ordered, first, second):
+    """Those that came before their calls were read from the iterable, too."""
+    for buffersize in (first, second):
+        with ullage.connect() as client, client.open_session("s", priority=1) as session:
+            found = session.map(square, range(40), key="k", buffersize=buffersize, ordered=ordered, timeout=30)
+            assert sorted(found) == [square(number) for number in range(40)]
+    assert len(fake.sessions["s"].tasks) == 40

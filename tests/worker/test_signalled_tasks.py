@@ -104,3 +104,12 @@ def test_a_function_without_a_handler_is_spared(functions: Bench, tmp_path: Path
     (tmp_path / "gate").touch()
     assert cloudpickle.loads(functions.outcome().output or b"") == "done"
     assert log(functions, 1, "err") == "ullage: soon (not sent: the task has no handler for it)\n"
+
+
+def test_a_signal_that_arrives_with_its_task_reaches_it(functions: Bench, tmp_path: Path) -> None:
+    """The main thread of the worker has read it, before the task ran."""
+    run = frames.Run([call(1, wait_for_file, tmp_path / "gate")])
+    functions.connection.sendall(frames.encode(run) + frames.encode(frames.Signal(101, USR1, "soon")))
+    wait_until(lambda: log(functions, 1, "err") != "", "the log says that it came")
+    (tmp_path / "gate").touch()
+    assert cloudpickle.loads(functions.outcome().output or b"") == "done"

@@ -6,6 +6,7 @@ This module only keeps state under one lock. The threads that send requests are 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from ullage.client.future import TaskFuture
-from ullage.client.resume import MapPlace
+from ullage.client.resume import KeyedMap, MapPlace
 from ullage.model.error import Conflict
 from ullage.wire.session import Result
 
@@ -65,6 +66,7 @@ class Outstanding:
         self._sent: dict[int, TaskFuture[Any]] = {}
         self._also: dict[int, list[TaskFuture[Any]]] = {}
         self._early: dict[int, Result] = {}
+        self._maps: weakref.WeakSet[KeyedMap] = weakref.WeakSet()
         self._count = 0
         self._last_task = last_task
         self._adding = 0
@@ -189,47 +191,66 @@ class Outstanding:
 
         An empty batch asks for the earlier results of the session: calls of a map with a key may have ended before.
         """
-        with self._lock:
-            self._sender_waits = True
-            while not self._stopped and not self._is_behind:
-                self._adopt_known()
-                if self._unsent:
-                    break
-                if not self._is_behind:
-                    self._to_send.wait()
-            self._sender_waits = False
-            if not self._unsent:
-                if self._stopped:
-                    return None
-                self._behind &= not self._is_behind
-                return ()
+        while True:
+            with self._lock:
+                ended = self._wait_for_call()
+                if not ended:
+                    return self._next_batch()
+            self._finish(ended)
+
+    def _wait_for_call(self) -> list[tuple[TaskFuture[Any], Result]]:
+        """Wait until there is something to do for the sender. Return calls that are tasks which have ended already."""
+        ended: list[tuple[TaskFuture[Any], Result]] = []
+        self._sender_waits = True
+        while not self._stopped and not self._is_behind:
+            ended = self._adopt_known()
+            if ended or self._unsent:
+                break
+            if not self._is_behind:
+                self._to_send.wait()
+        self._sender_waits = False
+        return ended
+
+    def _next_batch(self) -> Sequence[OutstandingCall] | None:
+        if not self._unsent:
+            if self._stopped:
+                return None
+            self._behind &= not self._is_behind
+            return ()
+        call = self._unsent.popleft()
+        batch, size = [call], len(call.input)
+        while self._unsent and len(batch) < BATCH_TASKS and size < BATCH_BYTES:
+            if not call.is_followed_by(self._unsent[0]):
+                break
             call = self._unsent.popleft()
-            batch, size = [call], len(call.input)
-            while self._unsent and len(batch) < BATCH_TASKS and size < BATCH_BYTES:
-                if not call.is_followed_by(self._unsent[0]):
-                    break
-                call = self._unsent.popleft()
-                batch.append(call)
-                size += len(call.input)
-            self._unsent_bytes -= size
-            self._in_flight = batch
-            self._room.notify_all()
-            return batch
+            batch.append(call)
+            size += len(call.input)
+        self._unsent_bytes -= size
+        self._in_flight = batch
+        self._room.notify_all()
+        return batch
 
     @property
     def _is_behind(self) -> bool:
         return self._behind and not self._unsent and not self._adding
 
-    def _adopt_known(self) -> None:
-        """Take calls that are known to be tasks already as sent."""
+    def _adopt_known(self) -> list[tuple[TaskFuture[Any], Result]]:
+        """Take calls that are known to be tasks already as sent. Return those whose results are known too."""
+        ended: list[tuple[TaskFuture[Any], Result]] = []
         while self._unsent and (place := self._unsent[0].place) is not None and not place.attempt:
-            task = place.map.take(place.number)
-            if task is None:
-                return
+            known = place.map.take(place.number)
+            if known is None:
+                break
             call = self._unsent.popleft()
             self._unsent_bytes -= len(call.input)
-            self._put_at_server(task, call)
+            if known.result is None:
+                self._put_at_server(known.task, call)
+            else:
+                call.future.task = known.task
+                ended.append((call.future, known.result))
         self._room.notify_all()
+        self._answered.notify_all()
+        return ended
 
     def sent(self, first: int, count: int) -> None:
         """Record that the server has accepted the batch, as `count` tasks numbered from `first`.
@@ -275,6 +296,7 @@ class Outstanding:
         if place is not None and count > len(batch):
             sent = len(batch)
             place.map.record(place.number + sent, first + sent, count - sent)
+            self._maps.add(place.map)
 
     def refused(self, error: BaseException) -> None:
         """Fail the calls of the batch, which the server has refused."""
@@ -305,8 +327,11 @@ class Outstanding:
                 future = self._sent.pop(result.task, None)
                 if future is not None:
                     mine += ((each, result) for each in (future, *self._also.pop(result.task, ())))
-                elif self._in_flight:  # possibly a task of the batch whose numbers are not known yet
+                    continue
+                if self._in_flight:  # possibly a task of the batch whose numbers are not known yet
                     self._early[result.task] = result
+                for each in self._maps:  # possibly a task of a call that is not read from its iterable yet
+                    each.keep(result)
         self._finish(mine)
 
     def _is_under_way(self, future: TaskFuture[Any]) -> bool:

@@ -14,6 +14,14 @@ from typing import Any, NamedTuple
 
 from ullage.model.error import InvalidRequest
 from ullage.model.name import check_name
+from ullage.wire.session import Result
+
+
+class KnownTask(NamedTuple):
+    """The task of a call that an earlier client has sent, with its result once that came."""
+
+    task: int
+    result: Result | None
 
 
 class KeyedMap:
@@ -29,15 +37,25 @@ class KeyedMap:
         named = "\n".join((check_name("key", key), _name_of(function), str(chunksize)))
         self.key = key
         self.id = hashlib.sha256(named.encode()).hexdigest()[:32]
-        self._known: dict[int, int] = {}
+        self._tasks: dict[int, int] = {}
+        self._results: dict[int, Result | None] = {}
 
     def record(self, place: int, first: int, count: int) -> None:
         """Record the tasks of an earlier submission that go beyond the calls that were sent now."""
-        self._known.update(zip(range(place, place + count), range(first, first + count), strict=True))
+        tasks = range(first, first + count)
+        self._tasks.update(zip(range(place, place + count), tasks, strict=True))
+        for task in tasks:
+            self._results.setdefault(task)
 
-    def take(self, place: int) -> int | None:
+    def keep(self, result: Result) -> None:
+        """Keep the result of a recorded task until its call is made. Other results are ignored."""
+        if result.task in self._results:
+            self._results[result.task] = result
+
+    def take(self, place: int) -> KnownTask | None:
         """Return the task of a call that an earlier submission contained, once."""
-        return self._known.pop(place, None)
+        task = self._tasks.pop(place, None)
+        return None if task is None else KnownTask(task, self._results.pop(task))
 
 
 class MapPlace(NamedTuple):

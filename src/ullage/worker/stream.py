@@ -76,13 +76,15 @@ class WorkerStream:
     def receive(self, flags: int = 0) -> bool:
         """Wait for bytes and put the frames that they complete into the inbox. Return False at the end of the stream.
 
-        With `MSG_DONTWAIT` in `flags`, do not wait.
+        Do not wait with `MSG_DONTWAIT` in `flags`, nor if the other thread has filled the inbox meanwhile.
 
         Raises:
             FrameError: the stream is damaged.
 
         """
         with self._reading:
+            if self.inbox and not flags & socket.MSG_DONTWAIT:
+                return True
             try:
                 data = self._socket.recv(_CHUNK, flags)
             except BlockingIOError:

@@ -86,6 +86,7 @@ class Watcher:
         self._stream.return_tasks()
         self._waiting = True
         try:
+            self._deliver_signals()
             while self._started == started:
                 ready = [descriptor for descriptor, _ in poll.poll()]
                 if self._ended in ready:  # from this batch, or from an earlier one that ended in between
@@ -94,9 +95,12 @@ class Watcher:
                     os.kill(os.getpid(), signal.SIGTERM)  # the engine is gone, so the result is of no use
                     poll.unregister(self._stream)
                 else:
-                    while self._stream.signals:
-                        self._deliver(self._stream.signals.popleft())
+                    self._deliver_signals()
                     if self._started == started:
                         self._stream.return_tasks()
         finally:
             self._waiting = False
+
+    def _deliver_signals(self) -> None:
+        while self._stream.signals:
+            self._deliver(self._stream.signals.popleft())
