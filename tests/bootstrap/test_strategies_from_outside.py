@@ -48,7 +48,7 @@ def test_a_server_decides_by_the_strategy_of_the_page(home: Path, tmp_path: Path
     (home / "ullage.toml").write_text(
         '[requests.pools.quiet]\nstrategy = "last-cards"\n[policy]\nstrategy = "last-cards"\n'
     )
-    with LiveServer(home, "--gpus=4") as server, server.client() as http:
+    with LiveServer(home, "--gpus=4", compiled=True) as server, server.client() as http:
         cards = [gpu["uuid"] for gpu in http.get("/v1/gpus").json()]
         commands = [line.removeprefix("$ ").split()[1:] for line in blocks(PAGE, "console")[0].splitlines()]
         shown = [ullage(site, *words, ULLAGE_HOME=str(home)).stdout for words in commands]

@@ -24,7 +24,7 @@ GROWTH = 64 * MIB
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     """A server that never reads compiled code: nothing but its callers changes what memory it has."""
-    with LiveServer(tmp_path_factory.mktemp("server") / "home", NUMBA_DISABLE_JIT="1") as live:
+    with LiveServer(tmp_path_factory.mktemp("server") / "home") as live:
         yield live
 
 

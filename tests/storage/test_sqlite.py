@@ -44,7 +44,7 @@ from ullage.service.store_port import (
 from ullage.storage import database, witness
 from ullage.storage.open import open_store
 from ullage.storage.pages import read_evictions
-from ullage.storage.schema import known_revisions, migrate
+from ullage.storage.schema import apply_migrations, known_revisions, migrate
 from ullage.storage.store import SqliteStore
 from ullage.storage.tables import METADATA
 from ullage.storage.witness import witness_path
@@ -142,16 +142,21 @@ def test_a_start_whose_commit_the_driver_refuses_is_a_failure_of_the_store(
     load_and_close(path)
 
 
-def test_migrations_build_exactly_the_tables_that_are_described() -> None:
-    schemas = []
-    for build in (METADATA.create_all, migrate):
+def test_migrations_build_exactly_the_tables_that_are_described_and_that_a_new_database_has() -> None:
+    schemas, rows = [], []
+    for build in (METADATA.create_all, apply_migrations, migrate):
         engine = create_engine("sqlite://")
         with engine.begin() as connection:
             build(connection)
             query = text("SELECT name, sql FROM sqlite_master WHERE name NOT LIKE '%alembic%' ORDER BY name")
             schemas.append([(name, re.sub(r"[\s,]+", " ", sql or "")) for name, sql in connection.execute(query)])
+            tables = connection.execute(text("SELECT name FROM sqlite_master WHERE type = 'table'")).scalars().all()
+            rows.append({name: connection.execute(text(f"SELECT * FROM {name}")).all() for name in tables})
         engine.dispose()
-    assert schemas[0] == schemas[1]
+    described, migrated, new = schemas
+    assert described == migrated == new, "`python -m ullage.storage.schema` writes newest.sql"
+    assert rows[1] == rows[2]
+    assert (rows[2]["alembic_version"], rows[2]["store"]) == ([(known_revisions()[-1],)], [(1, 0, 0, 0)])
 
 
 def test_the_names_of_migrations_say_their_revisions_in_order() -> None:
@@ -161,11 +166,15 @@ def test_the_names_of_migrations_say_their_revisions_in_order() -> None:
     assert tuple(reversed(found)) == known_revisions()
 
 
-def test_a_start_with_a_file_of_this_version_does_not_load_the_tool_that_migrates(path: Path) -> None:
-    fill(path, SESSION)
+@pytest.mark.parametrize("sessions", [0, 1])
+def test_a_start_without_a_file_of_an_older_version_does_not_load_the_tool_that_migrates(
+    path: Path, sessions: int
+) -> None:
+    if sessions:
+        fill(path, SESSION)
     code = (
         "import sys; from pathlib import Path; from ullage.storage.store import SqliteStore\n"
-        "store = SqliteStore(Path(sys.argv[1])); assert len(store.load().sessions) == 1; store.close()\n"
+        f"store = SqliteStore(Path(sys.argv[1])); assert len(store.load().sessions) == {sessions}; store.close()\n"
         "print('alembic' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)

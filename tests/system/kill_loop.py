@@ -114,7 +114,7 @@ def run(home: Path, kills: int, most_s: float = 3600.0, seed: int = 1) -> Counte
     ends_at = time.monotonic() + most_s
     os.environ["ULLAGE_HOME"] = str(home)
     seeded, books, number, answers = random.Random(seed), Books(), 0, []
-    server = LiveServer(home, f"--gpus={CARDS}")
+    server = LiveServer(home, f"--gpus={CARDS}", compiled=True)
     with server, ullage.connect() as client:
         session = client.session("work", resreq="cpu=1,mem=64m")
         for kill in range(kills):

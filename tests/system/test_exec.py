@@ -27,7 +27,7 @@ with ullage.connect() as client, client.session("held", resreq="cpu=0.1,mem=256m
 
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
-    with LiveServer(tmp_path_factory.mktemp("exec") / "home", "--gpus=4", NUMBA_DISABLE_JIT="1") as server:
+    with LiveServer(tmp_path_factory.mktemp("exec") / "home", "--gpus=4") as server:
         yield Shell(server)
     assert server.leftovers() == []
 
@@ -188,7 +188,7 @@ def test_a_program_waits_while_its_client_does_not_read(shell: Shell, task: str,
 
 
 def test_nothing_is_left_of_a_killed_server(tmp_path: Path, word: str) -> None:
-    server = LiveServer(tmp_path / "home", NUMBA_DISABLE_JIT="1")
+    server = LiveServer(tmp_path / "home")
     with server:
         shell = Shell(server)
         session = shell.submitted("--", "sleep", "604")
@@ -215,7 +215,7 @@ def test_another_machine_runs_programs_over_tls_in_both_directions_at_once(tmp_p
     home = tmp_path / "home"
     home.mkdir()
     (home / "ullage.toml").write_text(f'[server]\ncert = "{tmp_path}/tls.pem"\nkey = "{tmp_path}/tls.key"\n')
-    with LiveServer(home, NUMBA_DISABLE_JIT="1") as server:
+    with LiveServer(home) as server:
         shell = Shell(server, SSL_CERT_FILE=str(certificates.ca_file))
         session = shell.submitted("--", "sleep", "606")
         shell.environment |= {"ULLAGE_ENDPOINT": server.url, "ULLAGE_TOKEN": server.token}
@@ -226,7 +226,7 @@ def test_another_machine_runs_programs_over_tls_in_both_directions_at_once(tmp_p
 
 
 def test_a_server_that_ends_in_order_does_not_wait_for_clients(tmp_path: Path, word: str) -> None:
-    with LiveServer(tmp_path / "home", NUMBA_DISABLE_JIT="1") as server:
+    with LiveServer(tmp_path / "home") as server:
         shell = Shell(server)
         session = shell.submitted("--", "sleep", "607")
         with shell.start("exec", session, "--", "sh", "-c", f"echo go; sleep {word}") as client:
@@ -239,7 +239,7 @@ def test_a_server_that_ends_in_order_does_not_wait_for_clients(tmp_path: Path, w
 def test_what_an_ended_program_has_left_behind_ends_when_the_executor_leaves_its_session(
     tmp_path: Path, word: str
 ) -> None:
-    with LiveServer(tmp_path / "home", NUMBA_DISABLE_JIT="1") as server:
+    with LiveServer(tmp_path / "home") as server:
         shell = Shell(server)
         shell.environment |= {"PYTHONPATH": os.pathsep.join(sys.path)}
         with subprocess.Popen(

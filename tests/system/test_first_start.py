@@ -28,7 +28,7 @@ def test_the_first_start_on_a_machine_waits_for_no_compiler(home, tmp_path, monk
     cache = tmp_path / "cache"
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(cache))
     (home / "ullage.toml").write_text(FOUR_CARDS)
-    with LiveServer(home) as server, server.client() as http:
+    with LiveServer(home, compiled=True) as server, server.client() as http:
         made = [http.post("/v1/allocations", json={"uid": f"u{n}", "resreq": "gpu=0.5"}) for n in range(9)]
         assert [answer.status_code for answer in made] == [201] * 8 + [409]
         wait_until(lambda: bool(compiling(cache)), "a process compiles")
@@ -41,7 +41,7 @@ def test_the_first_start_on_a_machine_waits_for_no_compiler(home, tmp_path, monk
 def test_a_server_that_is_killed_leaves_no_compiler_behind(home, tmp_path, monkeypatch):
     cache = tmp_path / "cache"
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(cache))
-    with LiveServer(home) as server:
+    with LiveServer(home, compiled=True) as server:
         wait_until(lambda: bool(compiling(cache)), "a process compiles")
         server.kill()
         wait_until(lambda: not compiling(cache), "the process that compiles has ended")

@@ -64,7 +64,7 @@ def service() -> Iterator[Service]:
             (users.place / name).chmod(0o666)
         names = {who: users.name(who) for who in users.names}
         (home / "ullage.toml").write_text(SETTINGS.format(place=users.place, socket=users.place / "run", **names))
-        server = LiveServer(home, NUMBA_DISABLE_JIT="1")
+        server = LiveServer(home)
         server.python = users.python
         with server:
             yield Service(users, server)

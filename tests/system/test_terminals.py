@@ -16,7 +16,7 @@ from tests.system.terminals import Screen, Shell, host_of, with_word
 
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
-    with LiveServer(tmp_path_factory.mktemp("terminals") / "home", "--gpus=4", NUMBA_DISABLE_JIT="1") as server:
+    with LiveServer(tmp_path_factory.mktemp("terminals") / "home", "--gpus=4") as server:
         yield Shell(server)
     assert server.leftovers() == []
 
@@ -218,7 +218,7 @@ def test_only_a_program_that_has_a_terminal_can_be_attached_to(shell: Shell, tas
 
 
 def test_a_program_starts_anew_with_its_first_client_after_a_server_was_killed(tmp_path: Path, word: str) -> None:
-    server = LiveServer(tmp_path / "home", NUMBA_DISABLE_JIT="1")
+    server = LiveServer(tmp_path / "home")
     with server:
         shell = Shell(server)
         with Screen(shell, *run_pty("again", "sh", "-c", f"echo $$ $(stty size); sleep {word}")) as screen:
