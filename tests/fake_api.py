@@ -68,6 +68,7 @@ class FakeSession:
     spec: CreateSession
     id: str
     state: str = "open"
+    running_since: float | None = None
     tasks: list[FakeTask] = field(default_factory=list)
     results: list[Result] = field(default_factory=list)
     keys: dict[str, Submitted] = field(default_factory=dict)
@@ -196,6 +197,8 @@ class FakeApi:
             bind_failures=0,
             reason=self.reason,
             message="",
+            task_timeout_s=spec.task_timeout_s,
+            running_since=session.running_since,
         )
 
     def task_body(self, session: FakeSession, task: FakeTask) -> TaskBody:

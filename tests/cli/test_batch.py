@@ -78,12 +78,72 @@ def test_one_index_of_an_array_is_cancelled_and_an_unknown_one_is_refused(ullage
         "pending",
     ]
     done = ullage("cancel", "night:13", code=2)
-    assert "index: 13 is not valid: the array has the indices 10-12" in done.stderr
+    assert "ullage: night has no index 13: it has the indices 10-12" in done.stderr
     assert "waiting-for-begin-time: it begins at 20" in ullage("why", "night").stdout
     ullage("cancel", "night")
     ullage("submit", *SMALL, "-n", "single", "--begin", "+1h", "--", "true")
     assert "single is no array; write single/N" in ullage("logs", "single:1", code=2).stderr
     ullage("cancel", "single")
+
+
+def test_ranges_of_indices_and_of_tasks_are_cancelled_all_or_none(ullage: Ullage, http: httpx2.Client) -> None:
+    def cancelled(session: str) -> str:
+        tasks = http.get(f"/v1/sessions/{session}/tasks", params={"limit": 1000}).json()
+        return " ".join(str(each["index"]) for each in tasks if each["state"] == "cancelled")
+
+    ullage("submit", *SMALL, "-n", "wide", "--begin", "+1h", "--array", "0-99", "--", "true")
+    ullage("submit", *SMALL, "-n", "other", "--begin", "+1h", "--array", "1-3", "--", "true")
+    for wrong, why in (
+        ("wide:90-101", "wide has no index 100-101: it has the indices 0-99"),
+        ("wide:3,7,x", "write SESSION/N with N from 1"),
+        ("wide:7-3", "7-3 is empty: write the smaller index first"),
+        ("wide:1-", "write SESSION/N"),
+        ("wide/0-3", "write SESSION/N with N from 1"),
+        ("wide/99-102", "task 101-102 of wide does not exist: it has 100 tasks"),
+        ("wide_[50-99]", "it is written wide:50-99 here"),
+        ("nobody:1-2", "session nobody does not exist"),
+    ):
+        assert why in ullage("cancel", "other:1", "wide:5", wrong, code=2).stderr
+    assert cancelled("other") == cancelled("wide") == ""
+    assert ullage("cancel", "--dry-run", "wide:50-99").stdout == "would cancel wide:50-99\n"
+    assert cancelled("wide") == ""
+    ullage("cancel", "wide:3,7,10-12", "wide/1-2", "wide:90-98:4", "other:2")
+    assert cancelled("wide") == "0 1 3 7 10 11 12 90 94 98"
+    assert cancelled("other") == "2"
+    refused = http.post("/v1/sessions/wide/tasks/cancel", json={"tasks": [5, 6, 101]})
+    assert (refused.status_code, refused.json()["message"]) == (404, "task 101 of session wide does not exist")
+    assert http.post("/v1/sessions/wide/tasks/cancel", json={"tasks": [1, 6, 6]}).json() == {"tasks": 1}
+    assert cancelled("wide") == "0 1 3 5 7 10 11 12 90 94 98"
+    ullage("cancel", "wide", "other")
+
+
+def test_running_tasks_of_a_range_are_cancelled_and_others_go_on(ullage: Ullage, http: httpx2.Client) -> None:
+    ullage("submit", *SMALL, "-n", "few", "--array", "1-4%2", "--", "sleep", "600")
+
+    def task_states() -> list[str]:
+        return [task["state"] for task in http.get("/v1/sessions/few/tasks").json()]
+
+    wait_until(lambda: task_states() == ["running"] * 2 + ["pending"] * 2, "two run")
+    ullage("cancel", "few:1,3")
+    wait_until(lambda: task_states() == ["cancelled", "running", "cancelled", "running"], "one and three end")
+    ullage("cancel", "few")
+
+
+def test_logs_of_a_range_name_their_tasks_and_a_verb_for_one_task_takes_no_range(ullage: Ullage) -> None:
+    ullage("run", *SMALL, "-n", "said", "--array", "1-9:2", "--", "sh", "-c", "echo $ULLAGE_ARRAY_INDEX")
+    assert ullage("logs", "said:3,5-9:2").stdout == "[:3] 3\n[:5] 5\n[:7] 7\n[:9] 9\n"
+    assert ullage("logs", "-f", "said/1-2").stdout == "[:1] 1\n[:3] 3\n"
+    assert "said has no index 2,4" in ullage("logs", "said:1-5", code=2).stderr
+    for words in (["why"], ["exec"], ["show", "task"]):
+        last = ["--", "true"] if words == ["exec"] else []
+        assert "it names 2 tasks; name one of them here" in ullage(*words, "said:1,3", *last, code=2).stderr
+
+
+def test_the_exit_code_of_followed_logs_of_a_range_is_that_of_its_tasks(ullage: Ullage) -> None:
+    script = "echo $ULLAGE_ARRAY_INDEX; exit $((ULLAGE_ARRAY_INDEX == 2))"
+    ullage("run", *SMALL, "-n", "mixed", "--array", "1-3", "--", "sh", "-c", script, code=1)
+    assert ullage("logs", "-f", "mixed:1,3").stdout == "[:1] 1\n[:3] 3\n"
+    assert "1 tasks failed, and 0 were cancelled" in ullage("logs", "-f", "mixed:1-2", code=1).stderr
 
 
 def test_a_program_runs_after_another_one_and_is_cancelled_if_that_failed(ullage: Ullage, tmp_path: Path) -> None:
@@ -224,6 +284,8 @@ def test_failed_tasks_of_an_array_run_again_with_their_indices(ullage: Ullage, t
     new = done.stdout.split()[-1]
     assert ullage("logs", "-f", f"{new}:4").stdout == "4 of 2\n"
     assert "nothing-to-requeue: session" in ullage("requeue", new, code=75).stderr
+    assert "part has no index 5-6" in ullage("requeue", "part:3-6", code=2).stderr
+    assert ullage("requeue", "part:3-4").stdout.startswith("part:3-4: 2 tasks will run again in part-")
 
 
 def test_a_running_program_is_ended_and_runs_again(ullage: Ullage, tmp_path: Path) -> None:

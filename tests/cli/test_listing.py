@@ -39,7 +39,7 @@ def test_queue_shows_sessions_and_their_resources(capsys, fake, session):
     titles, row = printed(capsys, "queue").splitlines()
     assert fields(titles) == [
         *("ID", "QUEUE", "APP", "OWNER", "STATE", "PRIO", "PENDING", "RUNNING"),
-        *("HELD/DESERVED", "REQUEST", "AGE", "REASON"),
+        *("HELD/DESERVED", "REQUEST", "TIME", "TIME-LIMIT", "AGE", "REASON"),
     ]
     shown = fields(row)
     assert shown[:5] == ["function-1", "default", "function", user_name(), "running"]

@@ -22,7 +22,9 @@ from tests.fake_api import FakeSession, FakeTask, gpu, holder, node, queue
 from ullage.cli.listing import sort_key
 from ullage.cli.main import build_parser, main
 from ullage.cli.queues import tree
+from ullage.cli.sessions import QUEUE
 from ullage.cli.yaml_text import yaml_text
+from ullage.client.local import reach
 from ullage.client.own_name import user_name
 from ullage.wire.session import CreateSession
 
@@ -153,6 +155,32 @@ def test_columns_are_chosen_by_title_and_by_field(shown, sessions):
         "train-10  1/2                     1",
     ]
     assert "ID" not in shown("queue --no-header")
+
+
+def test_run_times_and_time_limits_are_shown_and_sorted_as_numbers(shown, sessions, monkeypatch):
+    monkeypatch.setattr("ullage.cli.sessions.seconds_between", lambda since: 100_000.0 - since)
+    times = {"train-2": (99_880.0, 3600.0), "train-10": (20_000.0, 90_000.0), "notes": (None, 500.0)}
+    for name, (since, limit) in times.items():
+        sessions[name].running_since = since
+        sessions[name].spec = msgspec.structs.replace(sessions[name].spec, task_timeout_s=limit)
+    line = "queue --no-header -o id,time,time-limit,TIME_LEFT --sort"
+    rows = [
+        ["train-10", "22h13m", "1d01h", "2h46m"],
+        ["train-2", "2m00s", "1h00m", "58m00s"],
+        ["notes", "-", "8m20s", "8m20s"],
+    ]
+    assert [row.split() for row in shown(f"{line} -time").splitlines()] == rows
+    assert [row.split() for row in shown(f"{line} -time-limit").splitlines()] == rows
+    assert [row.split() for row in shown(f"{line} -timeleft").splitlines()] == rows
+    assert [row.split() for row in shown(f"{line} TimeUsed").splitlines()] == [rows[1], rows[0], rows[2]]
+
+
+def test_a_queue_fits_eighty_columns_and_keeps_the_run_times(sessions, fake):
+    fake.reason = "insufficient-gpu"
+    form = QUEUE.form(build_parser("queue").parse_args(["queue"]))
+    titles, *rows = QUEUE.text(reach(start=False).sessions(), form, 80).splitlines()
+    assert titles.split() == ["ID", "QUEUE", "OWNER", "STATE", "PENDING", "RUNNING", "TIME", "REASON"]
+    assert all("…" not in row and len(row) <= 80 for row in rows)
 
 
 def test_csv_has_all_columns_and_nothing_cut(shown, fake, sessions):

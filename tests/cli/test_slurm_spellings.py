@@ -309,7 +309,11 @@ def _instead_of_input(call, own, descriptor, *rest):
 
 @pytest.mark.parametrize(
     ("fields", "titles"),
-    [("jobid,st,user", "ID STATE OWNER"), ("JobID%20,Partition", "ID QUEUE"), ("name,time", "ID AGE")],
+    [
+        ("jobid,st,user", "ID STATE OWNER"),
+        ("JobID%20,Partition", "ID QUEUE"),
+        ("name,timeused,timeleft", "ID TIME TIME-LEFT"),
+    ],
 )
 def test_fields_of_slurm_are_those_of_the_listing(capsys, fake, fields, titles):
     assert main(["queue", "-o", fields]) == 0

@@ -83,6 +83,7 @@ ROUTES: dict[str, tuple[int, str]] = {
     "GET /v1/sessions/{session}/tasks": (VIEWER, SHOWN),
     "GET /v1/sessions/{session}/tasks/{task}": (VIEWER, SHOWN),
     "POST /v1/sessions/{session}/tasks/{task}/cancel": (USER, OWN),
+    "POST /v1/sessions/{session}/tasks/cancel": (USER, OWN),
     "GET /v1/sessions/{session}/tasks/{task}/log": (USER, OWN),
     "POST /v1/sessions/{session}/tasks/{task}/exec": (USER, OWN),
     "POST /v1/sessions/{session}/tasks/{task}/attach": (USER, OWN),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import httpx2
 import pytest
@@ -105,3 +106,23 @@ def test_an_overview_of_few_sessions_has_those_with_executors_and_counts_all():
         assert [session.id for session in few.sessions] == ["early", "s4"]
         assert few.sessions_open == 6
         assert len(answers.overview(0.0)().sessions) == 6
+
+
+def test_a_session_says_since_when_its_oldest_task_runs_and_how_long_each_may():
+    with Lab(a_node(cpu=4)) as lab:
+        lab.session("own", tasks=2, task_timeout_s=60.0)
+        began = lab.now
+        lab.pass_time(7)
+        lab.session("other", tasks=1)
+        lab.session("waits", "cpu=1000")
+        answers, records = Answers(lab.service, SERVER, {}), lab.service.state.sessions
+        found = {body.id: body for body in answers.sessions(records.values())()}
+        assert (found["own"].running_since, found["own"].task_timeout_s) == (began, 60.0)
+        assert (found["other"].running_since, found["other"].task_timeout_s) == (began + 7, None)
+        assert found["waits"].running_since is None
+        application = found["other"].application
+        lab.service.state.applications[application] = replace(
+            lab.service.state.applications[application], task_timeout_s=90.0
+        )
+        limits = {body.id: body.task_timeout_s for body in answers.sessions(records.values())()}
+        assert limits == {"own": 60.0, "other": 90.0, "waits": 90.0}

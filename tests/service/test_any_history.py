@@ -139,6 +139,16 @@ class History(RuleBasedStateMachine):
             self.lab.service.tasks.cancel(record.id, data.draw(st.sampled_from(sorted(record.tasks))))
             self.lab.pump()
 
+    @precondition(lambda self: self.names)
+    @rule(data=st.data())
+    def cancel_some_tasks(self, data):
+        record = self.lab.service.state.session(data.draw(st.sampled_from(self.names)))
+        if record.next_task > 1:
+            numbers = data.draw(st.sets(st.integers(1, record.next_task - 1)))
+            left = {number for number in numbers if number in record.tasks}
+            assert self.lab.service.tasks.cancel_some(record.id, numbers, lambda: None) == len(left)
+            self.lab.pump()
+
     @rule(node=st.sampled_from(["n1", "n2", "n3"]), cordoned=st.booleans())
     def cordon(self, node, cordoned):
         self.lab.service.nodes.cordon(node, cordoned)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterable, Sequence
 
 from ullage.cli.exits import NO, caution, complain
 from ullage.cli.several import for_each
@@ -17,11 +18,12 @@ from ullage.model.nearest import did_you_mean
 from ullage.model.session_state import OPEN_ACTIVITIES, SessionState
 from ullage.wire.session import RequeueSession, SessionBody
 
+_TARGETS = "a session, a task as SESSION/N, or SESSION:INDEX, several as SESSION:50-99 and SESSION:3,7,10-12"
 _FILTERS = ("queue", "user", "state", "app")
 
 
 def configure_cancel(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("targets", nargs="*", metavar="ID", help="a session, a task as SESSION/N, or SESSION:INDEX")
+    parser.add_argument("targets", nargs="*", metavar="ID", help=_TARGETS)
     parser.add_argument("-q", "--queue", help="all open sessions of this queue")
     owners = parser.add_mutually_exclusive_group()
     owners.add_argument("-u", "--user", "--owner", metavar="USER", help="all of this user")
@@ -40,7 +42,7 @@ def _state(text: str) -> str:
 
 
 def configure_requeue(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("targets", nargs="+", metavar="ID", help="a session, a task as SESSION/N, or SESSION:INDEX")
+    parser.add_argument("targets", nargs="+", metavar="ID", help=_TARGETS)
     parser.add_argument("--cancelled", action="store_true", help="of a closed session also the cancelled tasks")
     parser.set_defaults(act=_requeue)
 
@@ -61,25 +63,43 @@ def _cancel(arguments: argparse.Namespace) -> int:
         if not found:
             caution([f"no open session has {', '.join(f'{name}={value}' for name, value in filters.items())}"])
             return 0
-        targets = [Target(session.id, None) for session in found]
+        targets = [Target(session.id) for session in found]
         is_certain = arguments.yes and not arguments.dry_run
         _show(found, "cancels" if is_certain else "would cancel")
         if arguments.dry_run:
             return 0
         if not arguments.yes and not _is_confirmed(len(found)):
             return NO
-    elif arguments.dry_run:
+    return _cancel_each(api, targets, is_dry=arguments.dry_run)
+
+
+def _cancel_each(api: Api, targets: Sequence[Target], *, is_dry: bool) -> int:
+    numbers = numbers_of(api, targets)
+    if is_dry:
         print("".join(f"would cancel {target}\n" for target in targets), end="")
         return 0
 
     def cancel(target: Target) -> None:
-        task = target.number(api)
-        if task is None:
+        tasks = numbers[target]
+        if not tasks:
             api.cancel_session(target.session)
+        elif len(tasks) == 1:
+            api.cancel_task(target.session, *tasks)
         else:
-            api.cancel_task(target.session, task)
+            api.cancel_tasks(target.session, tasks)
 
     return for_each(targets, cancel)[0]
+
+
+def numbers_of(api: Api, targets: Iterable[Target]) -> dict[Target, tuple[int, ...]]:
+    """Return the numbers of the tasks of each target, none for a whole session, before anything is done.
+
+    Raises:
+        InvalidRequest: one of them does not exist.
+
+    """
+    sessions = {target.session: api.session(target.session) for target in targets if target.parts}
+    return {target: target.numbers_in(sessions[target.session]) if target.parts else () for target in targets}
 
 
 def _find(api: Api, filters: dict[str, str]) -> list[SessionBody]:
@@ -135,9 +155,10 @@ def _requeue(arguments: argparse.Namespace) -> int:
     targets = [parse_target(text) for text in arguments.targets]
     api = reach(start=False)
 
+    numbers = numbers_of(api, targets)
+
     def requeue(target: Target) -> None:
-        task = target.number(api)
-        which = RequeueSession(tasks=[] if task is None else [task], cancelled=arguments.cancelled)
+        which = RequeueSession(tasks=list(numbers[target]), cancelled=arguments.cancelled)
         done = api.requeue(target.session, which)
         if done.session == target.session:
             print(f"{target}: {counted(done.tasks, 'running task')} will wait again")

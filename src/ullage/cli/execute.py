@@ -73,7 +73,7 @@ def one_task(api: Api, text: str) -> tuple[str, int]:
 
     """
     target = parse_target(text)
-    if target.task is None and target.element is None:
+    if not target.parts:
         return target.session, only_task(api, target.session, f"name one of them, as in {text}/1")
     return find_task(api, text)
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
+from collections.abc import Iterable
 from functools import partial
 
 from ullage.cli.exits import FAILED, complain
-from ullage.cli.target import TASK, parse_target
+from ullage.cli.target import TASK, parse_target, tasks_of
 from ullage.client.api import Api, LogPart
 from ullage.client.local import reach
 from ullage.client.log import TaskLog
 from ullage.client.prefixed import PrefixedOutput
-from ullage.client.session_log import SessionLog
+from ullage.client.session_log import SessionLog, TaskPiece
 from ullage.model.array import Array, parse_array
 from ullage.model.duration import parse_duration
 from ullage.model.error import invalid
@@ -30,8 +32,8 @@ def configure_logs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "target",
         metavar="SESSION[/N]",
-        help="task N of a session, SESSION:INDEX of an array, or all tasks, each line after the number of its task or "
-        ":INDEX",
+        help="task N of a session, SESSION:INDEX of an array, several as SESSION:50-99, or all tasks, each line after "
+        "the number of its task or :INDEX",
     )
     parser.add_argument("-f", "--follow", action="store_true", help="go on until the tasks end; exit with their code")
     parser.add_argument("--tail", type=int, metavar="N", help="only the last N lines of each stream")
@@ -65,12 +67,17 @@ def _logs(arguments: argparse.Namespace) -> int:
     part = _part(arguments)
     api = reach(start=False)
     target = parse_target(arguments.target)
-    session, task = target.session, target.number(api)
-    if task is None:
+    session = target.session
+    if len(target.parts) == 1:
+        task = target.number(api)
+    else:
         body = api.session(session)
-        if _tasks_of(body) > 1:
+        if target.parts:
+            return _logs_of_some(api, body, target.numbers_in(body), part, follow=arguments.follow)
+        if tasks_of(body) > 1:
             return _logs_of_all(api, body, part, follow=arguments.follow)
-        task = TASK
+        task = None
+    task = TASK if task is None else task
     log = TaskLog(api, session, task, part, follow=arguments.follow, on_note=complain)
     print_log(log)
     if not arguments.follow or log.ended is None:
@@ -90,13 +97,39 @@ def _index_label(array: Array, task: int) -> str:
     return str(task) if index is None else f":{index}"
 
 
-def _tasks_of(body: SessionBody) -> int:
-    return body.pending + body.running + body.succeed + body.failed + body.cancelled
+def _prefixed(body: SessionBody) -> PrefixedOutput:
+    return PrefixedOutput(str if body.array is None else partial(_index_label, parse_array(body.array)))
+
+
+def _logs_of_some(api: Api, body: SessionBody, tasks: Iterable[int], part: LogPart, *, follow: bool) -> int:
+    """Print the lines of some tasks, one task after the other. With `follow` return 1 if one has not succeeded."""
+    output, ended = _prefixed(body), list[TaskBody]()
+    try:
+        for task in tasks:
+            log = TaskLog(api, body.id, task, part, follow=follow, on_note=complain)
+            for piece in log:
+                output.write(TaskPiece(task, piece.stream, piece.data))
+            output.write(TaskPiece(task, "", b""))
+            if log.ended is not None:
+                ended.append(log.ended)
+    finally:
+        output.close()
+    if not follow:
+        return 0
+    counts = Counter(task.state for task in ended)
+    return _code_of(counts[TaskState.FAILED], counts[TaskState.CANCELLED])
+
+
+def _code_of(failed: int, cancelled: int) -> int:
+    if failed or cancelled:
+        complain(f"{failed} tasks failed, and {cancelled} were cancelled")
+        return FAILED
+    return 0
 
 
 def _logs_of_all(api: Api, body: SessionBody, part: LogPart, *, follow: bool) -> int:
     """Print the lines of all tasks. With `follow` return 1 if one has failed or was cancelled."""
-    output = PrefixedOutput(str if body.array is None else partial(_index_label, parse_array(body.array)))
+    output = _prefixed(body)
     try:
         for piece in SessionLog(api, body.id, part, follow=follow, on_note=complain):
             output.write(piece)
@@ -105,7 +138,4 @@ def _logs_of_all(api: Api, body: SessionBody, part: LogPart, *, follow: bool) ->
     if not follow:
         return 0
     ended = api.session(body.id)
-    if ended.failed or ended.cancelled:
-        complain(f"{ended.failed} tasks failed, and {ended.cancelled} were cancelled")
-        return FAILED
-    return 0
+    return _code_of(ended.failed, ended.cancelled)

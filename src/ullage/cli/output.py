@@ -13,7 +13,7 @@ from ullage.cli.table import format_table, terminal_width
 from ullage.cli.times import show_time
 from ullage.model.quantity import format_bytes
 
-_TIMES = ("at", "since", "last_update", "release_by")
+_TIMES = ("at", "since", "running_since", "last_update", "release_by")
 FORMATS = ("table", "wide", "json", "yaml")
 DATA = ("json", "yaml")
 """Formats that show the body of the API, with every field."""

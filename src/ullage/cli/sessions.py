@@ -26,6 +26,20 @@ def _held(session: SessionBody) -> str:
     return f"{session.held}/{session.deserved}"
 
 
+def _span(seconds: float | None) -> str | None:
+    return None if seconds is None else show_span(seconds)
+
+
+def _runs(session: SessionBody) -> float | None:
+    """Return for how long the task runs that has run longest."""
+    return None if session.running_since is None else seconds_between(session.running_since)
+
+
+def _left(session: SessionBody) -> float | None:
+    """Return the seconds until the first running task is at its time limit; the whole limit if none runs."""
+    return None if session.task_timeout_s is None else max(0.0, session.task_timeout_s - (_runs(session) or 0.0))
+
+
 def _name(task: TaskBody) -> str:
     return f"{task.session}/{task.task}"
 
@@ -37,15 +51,18 @@ def _took(task: TaskBody) -> float | None:
 _QUEUE = (
     Column("ID", lambda s: s.id),
     Column("QUEUE", lambda s: s.queue),
-    Column("APP", lambda s: s.application, spared=4),
+    Column("APP", lambda s: s.application, spared=6),
     Column("OWNER", lambda s: s.owner, spared=1),
     Column("STATE", lambda s: s.activity),
-    Column("PRIO", lambda s: s.priority, spared=5),
+    Column("PRIO", lambda s: s.priority, spared=8),
     Column("PENDING", lambda s: s.pending),
     Column("RUNNING", lambda s: s.running),
-    Column("HELD/DESERVED", _held, key=lambda s: s.held, spared=3),
-    Column("REQUEST", lambda s: s.resreq, spared=2),
-    Column("AGE", lambda s: show_age(s.created_at), key=lambda s: -s.created_at, moving=True),
+    Column("HELD/DESERVED", _held, key=lambda s: s.held, spared=7),
+    Column("REQUEST", lambda s: s.resreq, spared=4),
+    Column("TIME", lambda s: _span(_runs(s)), key=_runs, moving=True, spared=2),
+    Column("TIME-LIMIT", lambda s: _span(s.task_timeout_s), key=lambda s: s.task_timeout_s, spared=5),
+    Column("TIME-LEFT", lambda s: _span(_left(s)), key=_left, moving=True, wide=True),
+    Column("AGE", lambda s: show_age(s.created_at), key=lambda s: -s.created_at, moving=True, spared=3),
     Column("SHARE", lambda s: s.share, wide=True),
     Column("WEIGHT", lambda s: s.weight, wide=True),
     Column("CREATED", lambda s: show_time(s.created_at), wide=True),
@@ -83,7 +100,7 @@ _TASKS = (
     Column("CREATED", lambda t: show_time(t.created_at)),
     Column("STARTED", lambda t: show_time(t.started_at), wide=True),
     Column("ENDED", lambda t: show_time(t.ended_at), wide=True),
-    Column("TOOK", lambda t: None if (took := _took(t)) is None else show_span(took), key=_took, moving=True),
+    Column("TOOK", lambda t: _span(_took(t)), key=_took, moving=True),
     Column("LOSSES", lambda t: t.losses, wide=True),
     Column("MESSAGE", lambda t: t.message.partition("\n")[0]),
 )

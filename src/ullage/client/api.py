@@ -24,6 +24,8 @@ from ullage.wire.identity import CreatedToken, CreateToken, MeBody, TokenBody
 from ullage.wire.node import ExecutorBody, GpuBody, NodeBody
 from ullage.wire.overview import Overview, ServerBody
 from ullage.wire.session import (
+    CancelledTasks,
+    CancelTasks,
     CreateSession,
     DeleteClosed,
     Deleted,
@@ -343,6 +345,11 @@ class Api(ServerReads):
     def cancel_task(self, session: str, task: int) -> TaskBody:
         """Cancel a task, also a running one. An ended task does not change."""
         return self.transport.call("POST", path_of("sessions", session, "tasks", task, "cancel"), TaskBody)
+
+    def cancel_tasks(self, session: str, tasks: Sequence[int]) -> CancelledTasks:
+        """Cancel several tasks, also running ones; none if one of them does not exist. Ended tasks do not change."""
+        body = CancelTasks(tasks=list(tasks))
+        return self.transport.call("POST", path_of("sessions", session, "tasks", "cancel"), CancelledTasks, body)
 
     def log(
         self, session: str, task: int, part: LogPart = WHOLE_LOG, *, follow: bool, position: str | None = None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -89,29 +90,38 @@ def parse_array(text: str) -> Array:
         InvalidRequest: the text has another form, an index occurs twice, or there are too many.
 
     """
-    found: list[int] = []
-    for piece in text.split(","):
-        found.extend(_indices(piece.strip(), text, MAX_ELEMENTS - len(found)))
-    indices = tuple(sorted(found))
+    indices = tuple(sorted(parse_indices(text, partial(invalid, "array", text), _FORM)))
     twice = next((low for low, high in pairwise(indices) if low == high), None)
     if twice is not None:
         raise invalid("array", text, f"index {twice} occurs twice; keep one")
     return Array(indices)
 
 
-def _indices(piece: str, text: str, room: int) -> range:
+def parse_indices(text: str, refused: Callable[[str], InvalidRequest], form: str) -> list[int]:
+    """Return the numbers of `0-99`, `1,3,7-9` or `0-90:10` in their order. `refused` makes an error of a fix.
+
+    Raises:
+        InvalidRequest: the text has another form, for which `form` is the fix, or there are too many.
+
+    """
+    found: list[int] = []
+    for piece in text.split(","):
+        indices = _indices(piece.strip(), refused, form)
+        if len(indices) > MAX_ELEMENTS - len(found):
+            raise refused(f"it has more than {MAX_ELEMENTS} indices; make several of it")
+        found.extend(indices)
+    return found
+
+
+def _indices(piece: str, refused: Callable[[str], InvalidRequest], form: str) -> range:
     match = _PIECE.fullmatch(piece)
     if match is None:
-        raise invalid("array", text, _FORM)
+        raise refused(form)
     low, high, step = (None if group is None else int(group) for group in match.groups())
     assert low is not None
     high, step = low if high is None else high, 1 if step is None else step
     if high > MAX_INDEX:
-        raise invalid("array", text, f"an index is at most {MAX_INDEX}")
+        raise refused(f"an index is at most {MAX_INDEX}")
     if high < low or not step:
-        raise invalid("array", text, f"{piece} is empty: write the smaller index first, and a step from 1")
-    indices = range(low, high + 1, step)
-    if len(indices) > room:
-        message = f"array: {text!r} has more than {MAX_ELEMENTS} indices; make several arrays of it"
-        raise InvalidRequest(message, field="array")
-    return indices
+        raise refused(f"{piece} is empty: write the smaller index first, and a step from 1")
+    return range(low, high + 1, step)

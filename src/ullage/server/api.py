@@ -35,6 +35,8 @@ from ullage.wire.node import ExecutorBody, GpuBody, NodeBody
 from ullage.wire.node_topology import TopologyBody
 from ullage.wire.overview import Overview, ServerBody
 from ullage.wire.session import (
+    CancelledTasks,
+    CancelTasks,
     CreateSession,
     Requeued,
     RequeueSession,
@@ -328,6 +330,14 @@ class ServerApi:
                 break
         await durable(self._service.tasks.when_stored)
         return find_task(self._service, session, task)
+
+    @route("POST", "/v1/sessions/{session}/tasks/cancel", "tasks", body=CancelTasks)
+    @needs(Role.USER, Whose.OWN)
+    async def cancel_tasks(self, request: Request) -> CancelledTasks:
+        """Cancel several tasks, also while they run: all of them, or none if one does not exist."""
+        body = await bodies.read_body(request, CancelTasks, BODY_LIMIT)
+        session = session_of(request)
+        return CancelledTasks(tasks=await durable(self._service.tasks.cancel_some, session, body.tasks))
 
     @route("GET", "/v1/sessions/{session}/results", "tasks", query=("after", "limit", "wait"))
     @needs(Role.USER, Whose.OWN)

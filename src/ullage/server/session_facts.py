@@ -23,7 +23,7 @@ from ullage.wire.session import SessionBody
 
 
 class SessionFacts(NamedTuple):
-    """A session. `held` counts its working `executors`."""
+    """A session. `held` counts its working `executors`; `running_since` is when its oldest running task was sent."""
 
     info: SessionInfo
     counts: Mapping[TaskState, int]
@@ -32,11 +32,13 @@ class SessionFacts(NamedTuple):
     deserved: int
     waiting_for: Code | None
     open: bool
+    running_since: float | None
 
     @classmethod
     def of(cls, record: SessionRecord) -> SessionFacts:
         """Return the facts of a session now."""
         executors = record.executors
+        sent = (task.handed_out_at for executor in executors.values() for task in executor.tasks.values())
         return cls(
             info=record.session,
             counts=dict(record.counts),
@@ -45,6 +47,7 @@ class SessionFacts(NamedTuple):
             deserved=record.deserved,
             waiting_for=record.waiting_for,
             open=record.open,
+            running_since=min(sent, default=None),
         )
 
 
@@ -62,6 +65,7 @@ class SessionReasons:
         self._fleet = fleet
         self._reach = Reach(fleet, policy, state.queues.values())
         self._most = {name: application.max_instances for name, application in state.applications.items()}
+        self._limits_s = {name: application.task_timeout_s for name, application in state.applications.items()}
 
     def reason(self, facts: SessionFacts) -> Code | None:
         """Return what a session waits for, also before it asks for anything that can never be placed."""
@@ -75,6 +79,7 @@ class SessionReasons:
         """Return a session; for a request that can never be placed, with the reason, which takes long on many nodes."""
         info, counts = facts.info, facts.counts
         spec, (reason, message) = info.spec, self._text(facts)
+        limit_s = self._limits_s[spec.application] if spec.task_timeout_s is None else spec.task_timeout_s
         return body_of(
             SessionBody,
             info,
@@ -83,6 +88,7 @@ class SessionReasons:
             **{state.value: counts[state] for state in TaskState},
             activity=activity(info.state, pending=counts[TaskState.PENDING], running=counts[TaskState.RUNNING]),
             resreq=str(spec.resreq),
+            task_timeout_s=limit_s,
             share=dominant_share(self._fleet.holding(spec.resreq, facts.executors), self._fleet.total),
             after=[str(each) for each in spec.after],
             awaits=[str(each) for each in info.awaits],

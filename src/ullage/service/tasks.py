@@ -18,7 +18,7 @@ from ullage.service.context import ServiceContext
 from ullage.service.dispatch import AHEAD_S, Dispatcher
 from ullage.service.end_note import end_text
 from ullage.service.engine_port import TaskOutcome
-from ullage.service.journal import Callback
+from ullage.service.journal import Callback, in_one_write
 from ullage.service.state import ExecutorRecord, SessionRecord, Submission, TaskRecord
 from ullage.service.store_port import AddResults, AddTasks, Page, PutAttempts, TaskView
 
@@ -215,6 +215,27 @@ class Tasks:
                 raise NotFound(f"task {task_id} of session {session_id} does not exist", field="task")
             return
         self._end(task, Ending(TaskState.CANCELLED, STOPPED, "cancelled"))
+
+    @in_one_write
+    def cancel_some(self, session_id: str, task_ids: Iterable[int], done: Callback) -> int:
+        """End several tasks as `cancel` does, all or none. Return how many of them had not ended.
+
+        Raises:
+            NotFound: no such session, or one of the tasks does not exist.
+
+        """
+        record = self._state.session(session_id)
+        numbers = sorted(set(task_ids))
+        missing = [number for number in numbers if not 1 <= number < record.next_task]
+        if missing:
+            raise NotFound(f"task {missing[0]} of session {session_id} does not exist", field="tasks")
+        tasks = [task for number in numbers if (task := record.tasks.get(number)) is not None]
+        self._cancel_pending(record, [task for task in tasks if task.executor is None], "cancelled")
+        for task in tasks:
+            if task.executor is not None:
+                self._end(task, Ending(TaskState.CANCELLED, STOPPED, "cancelled"))
+        self._journal.write(then=done)
+        return len(tasks)
 
     def cancel_all(self, record: SessionRecord, reason: str = "") -> None:
         """End every task of a session."""

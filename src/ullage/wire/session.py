@@ -101,6 +101,18 @@ class SubmitTasks(Schema, frozen=True, kw_only=True):
     shared: bytes | None = None
 
 
+class CancelTasks(Schema, frozen=True, kw_only=True):
+    """The numbers of tasks to cancel."""
+
+    tasks: list[int]
+
+
+class CancelledTasks(View, frozen=True, kw_only=True):
+    """How many of the tasks had not ended. Those that run end within their grace."""
+
+    tasks: int
+
+
 class RequeueSession(Schema, frozen=True, kw_only=True):
     """What runs again: these tasks, or all. Of a closed session the failed ones, and with `cancelled` those too."""
 
@@ -120,6 +132,9 @@ class SessionBody(View, frozen=True, kw_only=True):
 
     `state` is open or closed. `activity` is what is shown: closed, running if a task runs, else pending if one waits,
     else idle. `after` are its dependencies, and `awaits` those that are not fulfilled yet.
+
+    `task_timeout_s` is the time limit of each of its tasks, of the session, else of its application. `running_since` is
+    when the running task was sent that has run longest.
 
     `warnings` are in the response to its creation, and to a change: what can never be satisfied, and what to ask for
     instead.
@@ -155,6 +170,8 @@ class SessionBody(View, frozen=True, kw_only=True):
     awaits: list[str] = msgspec.field(default_factory=list)
     begin_at: float | None = None
     array: str | None = None
+    task_timeout_s: float | None = None
+    running_since: float | None = None
 
 
 class ExecBody(Schema, frozen=True, kw_only=True):
