@@ -361,10 +361,9 @@ def test_page_prints_the_link_that_opens_the_live_page(capsys, home, hidden_fake
     assert capsys.readouterr().out == f"{hidden_fake.url}/enter#{TOKEN}\n"
 
 
-def test_the_page_without_a_token_names_its_file(capsys, home, hidden_fake):
-    leave_files(home, hidden_fake)
-    (home / "token").unlink()
+def test_a_link_to_another_machine_needs_a_token(capsys, monkeypatch, hidden_fake):
+    monkeypatch.setenv("ULLAGE_ENDPOINT", hidden_fake.url)
     assert main(["page"]) == 2
     shown = capsys.readouterr().err
     assert "ULLAGE_TOKEN" in shown
-    assert "`token`" in shown
+    assert "ullage token create --user NAME" in shown

@@ -42,6 +42,7 @@ ROUTES: dict[str, tuple[int, str]] = {
     "GET /v1/openapi.json": (VIEWER, ""),
     "POST /v1/admit": (VIEWER, ""),
     "GET /v1/me": (VIEWER, ""),
+    "POST /v1/me/link": (VIEWER, ""),
     "GET /v1/tokens": (ADMIN, ""),
     "POST /v1/tokens": (ADMIN, ""),
     "DELETE /v1/tokens/{token}": (ADMIN, ""),

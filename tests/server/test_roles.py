@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from starlette.requests import HTTPConnection
 from starlette.routing import Route
 
 from tests.lab import Lab
@@ -14,12 +16,15 @@ from tests.server.people import CALLERS, HERE, OPEN, ROUTES, VERBS, People, may,
 from tests.service.answers import SERVER, TOKEN
 from ullage.cli import verbs
 from ullage.cli.main import main
-from ullage.model.identity import Role
+from ullage.model.identity import Identity, Role
 from ullage.server.access import needs
 from ullage.server.app import make_app
+from ullage.server.callers import Callers, NotAdmitted
 from ullage.server.guard import require_declared
 from ullage.server.routes import route
-from ullage.service.access_tokens import page_key
+from ullage.service.access_rules import AccessRules
+from ullage.service.access_tokens import LINK_S, MAX_LINKS, page_key
+from ullage.service.system_users import SystemUsers
 from ullage.web.pages import pages
 
 NAMES = {"session": "work", "uid": "pod", "key": "pair", "task": "1"}
@@ -162,6 +167,47 @@ def test_the_store_has_no_secret_of_a_token(people: People) -> None:
     assert b"access_tokens" in content
     for user in ("vera", "bob", "ann", "olga"):
         assert str(people.tokens[user]).encode() not in content
+
+
+def test_only_who_is_named_by_the_kernel_gets_the_token_of_a_link(people: People) -> None:
+    for caller in ("vera", "bob", "root"):
+        assert ask(people, caller, "POST /v1/me/link") == (409, "not-local")
+
+
+def test_a_link_has_the_role_that_its_user_has_when_it_is_used() -> None:
+    with Lab() as lab:
+        _, secret = lab.service.tokens.create_link("nobody", Role.OPERATOR, lambda: None)
+        scope = {"type": "http", "method": "GET", "scheme": "http", "server": ("127.0.0.1", 8080)}
+        request = HTTPConnection({**scope, "headers": [(b"authorization", b"Bearer " + secret.encode())]})
+
+        def identify(rules: AccessRules) -> Identity | NotAdmitted:
+            known = SimpleNamespace(access=rules, tokens=lab.service.tokens, system_users=SystemUsers())
+            return Callers("token of the file", known).identify(request)  # type: ignore[arg-type]  # its three parts
+
+        for role in (Role.OPERATOR, Role.VIEWER):
+            found = identify(AccessRules(users={"nobody": role}))
+            assert (found.user, found.role, found.proof) == ("nobody", role, "token")
+        refused = identify(AccessRules(default=None))
+        assert (refused.status, refused.code) == (403, "no-role")
+        lab.pass_time(LINK_S)
+        expired = identify(AccessRules(users={"nobody": Role.VIEWER}))
+        assert (expired.status, expired.code) == (401, "token-expired")
+        assert "`ullage page` prints a new one" in expired.message
+
+
+def test_a_user_has_few_links_and_the_oldest_ends() -> None:
+    with Lab() as lab:
+        tokens = lab.service.tokens
+        own, _ = tokens.create("ann", Role.USER, None, "ann", lambda: None)
+        of_bob, _ = tokens.create_link("bob", Role.USER, lambda: None)
+        links = []
+        for _ in range(MAX_LINKS + 1):
+            links.append(tokens.create_link("ann", Role.USER, lambda: None)[0])
+            lab.pass_time(1)
+        assert tokens.all() == (own, of_bob, *links[1:])
+        lab.pass_time(LINK_S)
+        last, _ = tokens.create_link("ann", Role.USER, lambda: None)
+        assert tokens.all() == (own, of_bob, last)
 
 
 def test_a_token_ends_at_its_time() -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx2
 import msgspec
 import pytest
 
@@ -73,6 +74,22 @@ def service() -> Iterator[Service]:
 def test_the_kernel_names_each_caller_and_no_token_is_needed(service: Service) -> None:
     for who, role in (("ann", "user"), ("vera", "viewer"), ("olga", "operator")):
         assert service.ran(who, "whoami") == f"{service.users.name(who)} ({role}, by socket)\n"
+
+
+def link_of(service: Service, who: str) -> httpx2.Client:
+    """Return a browser, as far as tokens go, that has opened the link of a user."""
+    there, _, token = service.ran(who, "page").strip().partition("/enter#")
+    return httpx2.Client(base_url=there, headers={"Authorization": f"Bearer {token}"})
+
+
+def test_every_user_has_a_link_to_the_page_with_its_own_role(service: Service) -> None:
+    for who, role in (("ann", "user"), ("vera", "viewer"), ("olga", "operator")):
+        with link_of(service, who) as browser:
+            me = browser.get("/v1/me").json()
+            assert (me["user"], me["role"], me["proof"]) == (service.users.name(who), role, "token")
+            key = browser.post("/v1/admit").json()["key"]
+            browser.headers["Authorization"] = f"Page {key}"
+            assert browser.get("/v1/me").json()["user"] == service.users.name(who)
 
 
 def test_a_viewer_is_refused_and_told_why(service: Service) -> None:

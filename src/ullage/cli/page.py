@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import msgspec
 
+from ullage.client.api import Api
 from ullage.client.endpoint import ServerEndpoint, configured, looked_after, nearby
 from ullage.client.local import require_answer
+from ullage.client.transport import Transport
 from ullage.model.error import InvalidRequest, Unavailable
 
 
@@ -37,8 +39,17 @@ def _page(_arguments: argparse.Namespace) -> int:
     if there is None:
         raise Unavailable("no server is running")
     require_answer(there)
-    print(link_of(there if there.token is not None else _with_token_of_service(there)))
+    print(link_of(there if there.token is not None else _with_token(there)))
     return 0
+
+
+def _with_token(there: ServerEndpoint) -> ServerEndpoint:
+    """Return a local server with the token in its home, for root, or with one that it creates for this user."""
+    there = _with_token_of_service(there)
+    if there.token is not None or there.pid is None:
+        return there
+    with closing(Transport(lambda: there)) as transport:
+        return msgspec.structs.replace(there, token=Api(transport).create_link().token)
 
 
 def _with_token_of_service(there: ServerEndpoint) -> ServerEndpoint:

@@ -224,6 +224,10 @@ class Api(ServerReads):
         """Create a token of a user. After a lost connection the request is not repeated."""
         return self.transport.call("POST", "/v1/tokens", CreatedToken, spec, repeat=False)
 
+    def create_link(self) -> CreatedToken:
+        """Create a token for the link of the caller to the page, whom the kernel must name."""
+        return self.transport.call("POST", "/v1/me/link", CreatedToken, repeat=False)
+
     def revoke_token(self, token: str) -> None:
         """End a token of a user."""
         self.transport.request("DELETE", path_of("tokens", token))

@@ -49,12 +49,17 @@ class Identity:
     expires_at: float | None = None
 
 
+OF_LINK = "ullage page"
+"""The creator of tokens of links, which no user is: a name has no space."""
+
+
 @dataclass(frozen=True, slots=True)
 class AccessToken:
     """A token of a user, without its secret: `digest` is the SHA-256 of it, `page_digest` that of its page key.
 
     Times are seconds since the epoch; without `expires_at` it ends only when it is revoked. `created_by` is the user
-    who created it.
+    who created it. That of a link (`OF_LINK`) stands for a user of the server's machine, with the role that the user
+    has there when it is used.
     """
 
     id: str

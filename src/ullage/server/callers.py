@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from starlette.requests import HTTPConnection
 
-from ullage.model.identity import AccessToken, Identity, Role
+from ullage.model.identity import OF_LINK, AccessToken, Identity, Role
 from ullage.service.access_tokens import page_key
 from ullage.service.service import UllageService
 
@@ -70,15 +70,27 @@ class Callers:
 
     def _of_token(self, token: AccessToken) -> Identity | NotAdmitted:
         if self._tokens.is_expired(token):
+            if token.created_by == OF_LINK:
+                text = f"the link of {token.user} has expired; `ullage page` prints a new one"
+                return NotAdmitted(401, "token-expired", text)
             text = f"the token {token.id} of {token.user} has expired; ask an administrator for a new one"
             return NotAdmitted(401, "token-expired", f"{text} (`ullage token create --user {token.user}`)")
-        return Identity(token.user, token.role, "token", expires_at=token.expires_at)
+        if token.created_by != OF_LINK:
+            return Identity(token.user, token.role, "token", expires_at=token.expires_at)
+        account = self._system_users.by_name(token.user)
+        identity = self._of_local(token.user, None if account is None else account.uid)
+        if not isinstance(identity, Identity):
+            return identity
+        return replace(identity, proof="token", expires_at=token.expires_at)
 
     def _of_peer(self, peer: int | None) -> Identity | NotAdmitted:
         if peer is None:
             return _MISSING
-        name = self._name(peer)
-        if peer in (_ROOT, os.geteuid()):
+        return self._of_local(self._name(peer), peer)
+
+    def _of_local(self, name: str, uid: int | None) -> Identity | NotAdmitted:
+        """Return a user of this machine with the role that it has now; None is the id of one who is gone."""
+        if uid in (_ROOT, os.geteuid()):
             return Identity(name, Role.ADMIN, "socket")
         role = self._rules.role_of(name, self._system_users.groups_of(name))
         if role is None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from starlette.requests import Request
 
 from ullage.model.choice import parse_choice
+from ullage.model.error import Conflict
 from ullage.model.identity import Role
 from ullage.model.name import check_name
 from ullage.server import bodies
@@ -49,6 +50,20 @@ class PeopleApi:
         role = parse_choice(Role, body.role, "role")
         by = caller_of(request).user
         token, secret = await durable(self._service.tokens.create, body.user, role, body.expires_s, by)
+        return body_of(CreatedToken, token, token=secret)
+
+    @route("POST", "/v1/me/link", "users", status=201)
+    @needs(Role.VIEWER)
+    async def create_link(self, request: Request) -> CreatedToken:
+        """Create a token for the caller's link to the page, valid for 12 hours with the role that the caller has then.
+
+        The kernel must name the caller, at the socket of the machine. Each user has at most 8; the oldest ends.
+        """
+        caller = caller_of(request)
+        if caller.proof != "socket":
+            text = f"you are known by your {caller.proof}, which opens the page itself; `ullage page` prints the link"
+            raise Conflict(text, code="not-local", field="authorization")
+        token, secret = await durable(self._service.tokens.create_link, caller.user, caller.role)
         return body_of(CreatedToken, token, token=secret)
 
     @route("DELETE", "/v1/tokens/{token}", "users")

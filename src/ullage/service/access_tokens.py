@@ -7,7 +7,7 @@ import re
 import secrets
 
 from ullage.model.error import NotFound, invalid
-from ullage.model.identity import MAX_USER, AccessToken, Role
+from ullage.model.identity import MAX_USER, OF_LINK, AccessToken, Role
 from ullage.service.context import ServiceContext
 from ullage.service.journal import Callback, in_one_write
 from ullage.service.store_port import Drop, PutToken, Snapshot
@@ -17,6 +17,12 @@ PREFIX = "ullage_"
 
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*\$?")
 _SECRET_BYTES = 32
+
+LINK_S = 12 * 3600.0
+"""Seconds for which the token of a link to the page is valid."""
+
+MAX_LINKS = 8
+"""The most valid links of one user: a further one ends the oldest."""
 
 
 def digest_of(secret: str) -> str:
@@ -85,6 +91,16 @@ class AccessTokens:
         return token, secret
 
     @in_one_write
+    def create_link(self, user: str, role: Role, done: Callback) -> tuple[AccessToken, str]:
+        """Return a token for the link of a local user to the page, and its secret. Expired ones of the user go."""
+        links = [token for token in self.all() if token.user == user and token.created_by == OF_LINK]
+        expired = [token for token in links if self.is_expired(token)]
+        valid = [token for token in links if not self.is_expired(token)]
+        for token in (*expired, *valid[: -(MAX_LINKS - 1)]):
+            self._end(token, OF_LINK)
+        return self.create(user, role, LINK_S, OF_LINK, done)
+
+    @in_one_write
     def revoke(self, token_id: str, by: str, done: Callback) -> None:
         """End a token now.
 
@@ -92,12 +108,10 @@ class AccessTokens:
             NotFound: there is no such token.
 
         """
-        token = self._tokens.pop(token_id, None)
+        token = self._tokens.get(token_id)
         if token is None:
             raise NotFound(f"token {token_id} does not exist; `ullage token list` shows all", field="token")
-        del self._by_digest[token.digest], self._by_page[token.page_digest]
-        self._journal.write(Drop(PutToken, token_id), then=done)
-        self._events.add("token.revoked", message=f"{token.role} {token.user}, by {by}", token=token_id)
+        self._end(token, by, done)
 
     def all(self) -> tuple[AccessToken, ...]:
         """Return all tokens, expired ones too, the oldest first."""
@@ -117,6 +131,11 @@ class AccessTokens:
 
     def _put(self, token: AccessToken) -> None:
         self._tokens[token.id] = self._by_digest[token.digest] = self._by_page[token.page_digest] = token
+
+    def _end(self, token: AccessToken, by: str, done: Callback | None = None) -> None:
+        del self._tokens[token.id], self._by_digest[token.digest], self._by_page[token.page_digest]
+        self._journal.write(Drop(PutToken, token.id), then=done)
+        self._events.add("token.revoked", message=f"{token.role} {token.user}, by {by}", token=token.id)
 
     def _new_id(self) -> str:
         while (found := secrets.token_hex(4)) in self._tokens:
