@@ -13,7 +13,9 @@ import yaml
 
 from tests.fake_api import TOKEN, leave_files, queue
 from ullage.bootstrap import database_check
+from ullage.bootstrap.announcement import announce
 from ullage.bootstrap.machine_checks import check_cards, check_cgroups, check_compiler, check_settings
+from ullage.bootstrap.settings_changes import file_settings
 from ullage.cli.main import main
 from ullage.client.endpoint import own_place
 from ullage.inventory.nvml import CardsUnreadable
@@ -155,6 +157,21 @@ def test_settings_that_stop_a_server_are_bad(home):
     assert finding.verdict == "bad"
     assert "did you mean port?" in finding.text
     (home / "ullage.toml").write_text("[queues.a]\nweight = 2\n")
+    assert [each.verdict for each in check_settings(own_place())] == ["ok"]
+
+
+def test_settings_that_a_running_server_has_not_read_are_warned_of(home, capsys):
+    file = home / "ullage.toml"
+    file.write_text("[history]\ndays = 30\n[queues.a]\nweight = 2\n")
+    announce(home, "http://127.0.0.1:1", {"config": str(file)}, [], settings=file_settings(file))
+    assert [each.verdict for each in check_settings(own_place())] == ["ok"]
+    file.write_text("[history]\nrows = 5\n[queues.a]\nweight = 3\n")
+    _, finding = check_settings(own_place())
+    assert finding.verdict == "warn"
+    assert finding.text.startswith("history.days, history.rows, queues changed since the server started")
+    assert main(["settings"]) == 0
+    assert "does not have these values yet: history.days, history.rows, queues" in capsys.readouterr().err
+    (home / "server.json").unlink()  # it has ended
     assert [each.verdict for each in check_settings(own_place())] == ["ok"]
 
 

@@ -50,9 +50,9 @@ def test_old_sessions_and_old_rows_go_and_everything_else_stays(tmp_path: Path) 
         service = UllageService(store, SimulatedEngine(clock), ServiceSettings(), host)
         try:
             await filled(service, clock)
-            assert await Retention(service, Keeping()).sweep(clock.now) == 0
-            writes = await Retention(service, Keeping(closed_s=10 * DAY)).sweep(clock.now)
-            assert writes == 2, "39 sessions in steps of 20"
+            assert await Retention(service, Keeping()).sweep(clock.now) == (0, 0)
+            swept = await Retention(service, Keeping(closed_s=10 * DAY)).sweep(clock.now)
+            assert swept == (39, 2), "39 sessions in steps of 20"
             assert list(service.state.sessions) == [*(f"s{day}" for day in range(39, 50)), "open"]
             assert len(store.history(HistoryQuery(), clock.now)) == 51
             await Retention(service, Keeping(history_s=5 * DAY)).sweep(clock.now)

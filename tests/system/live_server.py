@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -22,14 +25,29 @@ def wait_until(condition: Callable[[], bool], what: str, deadline_s: float = 60.
         time.sleep(0.02)
 
 
+def _have_terminal(terminal: int) -> None:
+    fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+
+
 class LiveServer:
     """Entered, it runs; left, it has run until then, or was killed by its test, and ends well.
 
-    It decides in the plain tier, which starts in half the time. `compiled`: it changes over to the compiled tier.
+    It decides in the plain tier, which starts in half the time. `compiled`: it changes over to the compiled tier. With
+    `new_session` it has no terminal, with the descriptor of a `terminal` that one.
     """
 
-    def __init__(self, home: Path, *options: str, compiled: bool = False, **environment: str) -> None:
+    def __init__(
+        self,
+        home: Path,
+        *options: str,
+        compiled: bool = False,
+        new_session: bool = False,
+        terminal: int | None = None,
+        **environment: str,
+    ) -> None:
         self.home = home
+        self.new_session = new_session or terminal is not None
+        self.terminal = terminal
         self.options = options
         self.environment = environment if compiled else {"NUMBA_DISABLE_JIT": "1"} | environment
         self.python = sys.executable
@@ -52,6 +70,8 @@ class LiveServer:
                 env=os.environ | {"ULLAGE_HOME": str(self.home)} | self.environment,
                 stdout=log,
                 stderr=log,
+                start_new_session=self.new_session,
+                preexec_fn=None if self.terminal is None else partial(_have_terminal, self.terminal),  # noqa: PLW1509  # one system call
             )
         try:
             wait_until(self._announced, "the server announces itself", 120)

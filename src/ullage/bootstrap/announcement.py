@@ -6,6 +6,7 @@ import os
 import socket
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -57,12 +58,24 @@ def announce_to_all(directory: Path, url: str) -> None:
     write_private(directory / SERVER_FILE, msgspec.json.encode(file), _READ_BY_ALL)
 
 
-def announce(home: Path, url: str, options: dict[str, str], warnings: list[str]) -> None:
-    """Write the file with the address, the process id, the options of the server, and warnings about its settings."""
+def announce(
+    home: Path, url: str, options: dict[str, str], warnings: list[str], *, settings: dict[str, Any] | None = None
+) -> None:
+    """Write the file with the address, the process id, the options and the settings of the server, and warnings."""
     pid = os.getpid()
     started = started_at(pid)
     assert started is not None
-    write_private(home / SERVER_FILE, msgspec.json.encode(ServerFile(url, pid, started, options, warnings=warnings)))
+    file = ServerFile(url, pid, started, options, warnings=warnings, settings=settings or {})
+    write_private(home / SERVER_FILE, msgspec.json.encode(file))
+
+
+def announced(home: Path) -> ServerFile | None:
+    """Return what the server of a home has announced; None if none runs, or this user may not read it."""
+    try:
+        file = msgspec.json.decode((home / SERVER_FILE).read_bytes(), type=ServerFile)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return file if started_at(file.pid) == file.started else None
 
 
 def withdraw(home: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import traceback
+from collections.abc import Callable
 
 from ullage.bootstrap import log
 
@@ -31,11 +33,33 @@ class End:
             self.failure = error
         self.begin(f"an error: {type(error).__name__}")
 
-    def watch_signals(self) -> None:
-        """End at the signals by which an operator, a terminal or systemd ends a server."""
+    def watch_signals(self, on_hangup: Callable[[], None]) -> None:
+        """End at the signals by which an operator, a terminal or systemd ends a server.
+
+        A hangup says that the terminal of the server is gone. Without one it is sent by hand, to have settings read or
+        a log opened again: then `on_hangup` is called. Under nohup(1) it stays ignored.
+        """
+        loop = asyncio.get_running_loop()
         for number in _SIGNALS:
-            asyncio.get_running_loop().add_signal_handler(number, self.begin, f"the signal {number.name}")
+            loop.add_signal_handler(number, self.begin, f"the signal {number.name}")
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            loop.add_signal_handler(signal.SIGHUP, self._hang_up, on_hangup, has_terminal())
+
+    def _hang_up(self, on_hangup: Callable[[], None], had_terminal: bool) -> None:
+        if had_terminal:
+            self.begin("the signal SIGHUP: its terminal is gone")
+        else:
+            on_hangup()
 
     async def wait(self) -> None:
         """Wait for the first reason."""
         await self._begun.wait()
+
+
+def has_terminal() -> bool:
+    """Return whether this process has a terminal whose end is a hangup."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ullage.bootstrap.settings import read_settings
+from ullage.bootstrap.settings_changes import RESTART, unread_settings
 from ullage.bootstrap.settings_check import check_here
 from ullage.client.endpoint import SETTINGS_FILE, ServerPlace
 from ullage.engines.local.cgroup import survey
@@ -31,6 +32,9 @@ def check_settings(place: ServerPlace) -> Iterator[Finding]:
         none = f"there is no {place.home / SETTINGS_FILE}; variables and defaults are valid"
         text = none if place.settings is None else f"{place.settings} is valid"
         yield Finding("settings", OK, f"{text}; `ullage settings` shows all")
+        if unread := unread_settings(place):
+            text = f"{', '.join(unread)} changed since the server started, which reads its settings only then"
+            yield Finding("settings", WARN, text, RESTART)
         for warning in warnings:
             yield Finding("settings", WARN, warning)
 

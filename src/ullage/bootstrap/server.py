@@ -22,11 +22,13 @@ import msgspec
 import ullage
 from ullage.bootstrap import log
 from ullage.bootstrap.announcement import announce, announce_to_all, listen_at_home, listen_for_all, withdraw
+from ullage.bootstrap.clock import ClockWatch, steady_clock
 from ullage.bootstrap.end import End
 from ullage.bootstrap.http.bounds import local_bounds
 from ullage.bootstrap.http.server import BoundedServer
 from ullage.bootstrap.listener import listen, reachable_host
 from ullage.bootstrap.settings import PREFERRED_PORT, Settings, check_port, read_settings
+from ullage.bootstrap.settings_changes import changed_settings, file_settings
 from ullage.bootstrap.settings_check import check_start, unsatisfiable
 from ullage.bootstrap.strategies import load_strategies
 from ullage.bootstrap.token import own_token
@@ -107,6 +109,8 @@ class _Server:
         self._home = home
         self._settings = settings
         self._options = options
+        self._file = Path(options["config"]) if "config" in options else None
+        self._at_start = file_settings(self._file)
         self._sharing = settings.sharing()
         self._tls = settings.server.tls()
         self._machine = settings.machine(self._sharing)
@@ -115,6 +119,7 @@ class _Server:
         self._topology = TopologyReader()
         self._topology_note = ""
         self._end = End()
+        self._clock = steady_clock()
 
     async def run(self) -> int:
         listener = _listen(self._settings.server.host, self._settings.server.port)
@@ -126,7 +131,7 @@ class _Server:
         if FAIL_AT in os.environ:
             store = FailingStore(store, os.environ[FAIL_AT])
         loop = asyncio.get_running_loop()
-        clock = _steady_clock()
+        clock = self._clock
         try:
             ticker = _Ticker(clock, self._end.fail)
             host = ServiceHost(
@@ -202,7 +207,7 @@ class _Server:
         shared = None if self._settings.users.socket is None else Path(self._settings.users.socket)
         for_all = [] if shared is None else [listen_for_all(shared)]
         front = BoundedServer(app, local_bounds(), self._tls, drain_s=DRAIN_S)
-        self._end.watch_signals()
+        self._end.watch_signals(self._hang_up)
         running = asyncio.create_task(front.serve(sockets=[listener, listen_at_home(self._home), *for_all]))
         heartbeat = asyncio.create_task(self._rediscover(service))
         retaining = asyncio.create_task(self._retain(service))
@@ -210,7 +215,7 @@ class _Server:
         for text in warnings:
             log.warning("settings.unsatisfiable", text=text)
         service.accounting.heartbeat()
-        announce(self._home, url, self._options, warnings)
+        announce(self._home, url, self._options, warnings, settings=self._at_start)
         if shared is not None:
             announce_to_all(shared, url)
         gc.freeze()  # a garbage collection over the restored state would delay every request
@@ -226,12 +231,25 @@ class _Server:
             front.should_exit = True
             await running
 
+    def _hang_up(self) -> None:
+        """Log that a hangup changes nothing, and which settings a restart would change."""
+        usual = self._home / SETTINGS_FILE
+        try:
+            file = usual if self._file is None and usual.exists() else self._file
+            changed: object = changed_settings(file, self._at_start)
+        except UllageError as error:
+            changed = error.message
+        note = "a hangup (SIGHUP) changes nothing: settings are read at the start, and the server bounds its log itself"
+        log.warning("server.hangup", note=note, changed_settings=changed)
+
     async def _rediscover(self, service: UllageService) -> None:
-        """Report changes of the machine, such as failed cards and new cgroup limits."""
+        """Report changes of the machine, such as failed cards, new cgroup limits and a clock that was set."""
+        watch = ClockWatch(self._clock)
         while True:
             if service.card_use.is_due(now := time.time()):
                 service.card_use.add(now, service.state.fleet, await asyncio.to_thread(self._loads))
             await asyncio.sleep(HEARTBEAT_S)
+            watch.check()
             try:
                 if self._tls is not None and self._tls.renew():
                     log.info("tls.renewed")
@@ -247,7 +265,8 @@ class _Server:
         while True:
             await asyncio.sleep(RETENTION_S)
             try:
-                await retention.sweep(time.time())
+                if deleted := (await retention.sweep(time.time())).sessions:
+                    log.info("retention.deleted", sessions=deleted)
             except UllageError as error:
                 log.warning("retention.failed", error=error.message)
 
@@ -370,9 +389,3 @@ def _listen(host: str, port: int | None) -> socket.socket:
         return listen(host, PREFERRED_PORT, fix)
     except Unavailable:
         return listen(host, 0, fix)
-
-
-def _steady_clock() -> Callable[[], float]:
-    """Return a clock of seconds since the epoch that never jumps: the wall clock once, then monotonic time."""
-    start = time.time() - time.monotonic()
-    return lambda: start + time.monotonic()

@@ -167,7 +167,12 @@ def _clock(ahead_s: float) -> Iterator[Finding]:
         return
     text = f"the clock of the server is {skew:.0f} s {'ahead of' if ahead_s > 0 else 'behind'} that of this machine"
     verdict = BAD if skew >= _GREAT_SKEW_S else WARN
-    yield Finding("clock", verdict, text, "synchronise both clocks, for example with chrony")
+    yield Finding(
+        "clock",
+        verdict,
+        text,
+        "synchronise both clocks, for example with chrony, and restart the server: it keeps the clock of its start",
+    )
 
 
 def _first_that_exists(path: Path) -> Path:

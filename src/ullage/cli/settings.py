@@ -7,6 +7,7 @@ import json
 import os
 from pathlib import Path
 
+from ullage.cli.exits import caution
 from ullage.cli.listing import Listing
 from ullage.cli.output import Column
 from ullage.client.endpoint import ServerPlace, looked_after, own_place
@@ -56,8 +57,18 @@ def show_settings(arguments: argparse.Namespace) -> int:
 
 
 def settings_of(arguments: argparse.Namespace) -> list[SettingBody]:
-    """Return the settings of the server that this user looks after, else of one of this user's own."""
-    return _settings_of(arguments, looked_after() or own_place())
+    """Return the settings of the server that this user looks after, else of one of this user's own.
+
+    Those that a running server has not read are warned of.
+    """
+    place = looked_after() or own_place()
+    found = _settings_of(arguments, place)
+    if arguments.config is None:
+        from ullage.bootstrap.settings_changes import RESTART, unread_settings  # noqa: PLC0415  # as below
+
+        if unread := unread_settings(place):
+            caution([f"the running server does not have these values yet: {', '.join(unread)}; {RESTART}"])
+    return found
 
 
 def _settings_of(arguments: argparse.Namespace, place: ServerPlace) -> list[SettingBody]:

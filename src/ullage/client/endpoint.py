@@ -13,7 +13,7 @@ import os
 import re
 import warnings
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
@@ -59,7 +59,8 @@ class ServerFile(msgspec.Struct, frozen=True):
     """The file of a local server: its address, its process and the start of that (see `process`), its options.
 
     `options` are those of `ullage up` that cannot be read from the address: the file `config` and `gpus` as they are in
-    force, whether an option or the file says so. `warnings` are about its settings.
+    force, whether an option or the file says so. `warnings` are about its settings. `settings` are those of its file as
+    it was at the start, by their names, such as `history.days`.
     """
 
     url: str
@@ -67,6 +68,7 @@ class ServerFile(msgspec.Struct, frozen=True):
     started: int
     options: dict[str, str] = {}
     warnings: list[str] = []
+    settings: dict[str, Any] = {}
 
 
 def home() -> Path:

@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from dataclasses import replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from starlette.requests import Request
 
@@ -128,25 +128,33 @@ class HistoryApi:
         )
 
 
+class Swept(NamedTuple):
+    """What one sweep of the retention has deleted, and in how many writes."""
+
+    sessions: int
+    writes: int
+
+
 class Retention:
     """Drops what is kept no longer, some rows at a time, so that neither requests nor other writes wait."""
 
     def __init__(self, service: UllageService, keeping: Keeping) -> None:
         self._service, self._keeping = service, keeping
 
-    async def sweep(self, now: float) -> int:
-        """Drop what has expired by now. Return the number of writes."""
-        return await self._drop_sessions(now) + await self._drop_history(now)
+    async def sweep(self, now: float) -> Swept:
+        """Drop what has expired by now."""
+        deleted = await self._drop_sessions(now)
+        return deleted._replace(writes=deleted.writes + await self._drop_history(now))
 
-    async def _drop_sessions(self, now: float) -> int:
-        writes, sessions = 0, self._service.sessions
+    async def _drop_sessions(self, now: float) -> Swept:
+        deleted, sessions = Swept(0, 0), self._service.sessions
         while self._keeping.closed_s is not None:
             found = sessions.closed(ClosedQuery(now - self._keeping.closed_s, limit=SWEPT_SESSIONS))
             if not found:
                 break
             await durable(sessions.delete_all, found)
-            writes += 1
-        return writes
+            deleted = Swept(deleted.sessions + len(found), deleted.writes + 1)
+        return deleted
 
     async def _drop_history(self, now: float) -> int:
         kept_s = self._keeping.history_s
