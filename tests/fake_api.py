@@ -560,7 +560,10 @@ class _Handler(BaseHTTPRequestHandler):
         return self.fake.queues
 
     def get_fair_share(self) -> Any:
-        return self.fake.fair_share
+        query, found = self.query, self.fake.fair_share
+        begin = int(query.get("offset", 0))
+        page = found.shares[begin : begin + int(query["limit"])]
+        return msgspec.structs.replace(found, shares=page, total=len(found.shares))
 
     def get_events(self) -> Any:
         after, limit = int(self.query["after"]), int(self.query["limit"])

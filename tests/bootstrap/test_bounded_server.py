@@ -399,7 +399,9 @@ def test_an_unread_answer_blocks_no_other_callers() -> None:
         assert address.ask() == 200
 
 
-def test_callers_that_never_finish_their_tls_handshake_give_way_to_others(tmp_path: Path) -> None:
+@pytest.fixture
+def certified(tmp_path: Path) -> tuple[TlsFiles, ssl.SSLContext]:
+    """The certificate of a server, and what its callers trust."""
     authority = trustme.CA()
     issued = authority.issue_cert("127.0.0.1")
     cert, key = tmp_path / "tls.pem", tmp_path / "tls.key"
@@ -407,8 +409,24 @@ def test_callers_that_never_finish_their_tls_handshake_give_way_to_others(tmp_pa
     issued.private_key_pem.write_to_path(key)
     known = ssl.create_default_context()
     authority.configure_trust(known)
+    return TlsFiles(cert, key), known
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_plain_http_without_an_end_on_a_port_of_https_is_ended(
+    certified: tuple[TlsFiles, ssl.SSLContext], kind: str
+) -> None:
+    begin, pieces = ENDLESS[kind]
+    with serving(BOUNDS, *certified) as address, Address(address.host, address.port).connect() as caller:
+        assert pour(caller, begin, pieces()) < PLENTY
+        assert address.ask() == 200
+
+
+def test_callers_that_never_finish_their_tls_handshake_give_way_to_others(
+    certified: tuple[TlsFiles, ssl.SSLContext],
+) -> None:
     bounds = replace(BOUNDS, connections=4, handshake_s=3600.0)
-    with serving(bounds, TlsFiles(cert, key), known) as address, ExitStack() as opened:
+    with serving(bounds, *certified) as address, ExitStack() as opened:
         plain = Address(address.host, address.port)
         silent = [opened.enter_context(plain.connect()) for _ in range(12)]
         assert address.ask() == 200

@@ -7,6 +7,7 @@ import socket
 import subprocess
 from pathlib import Path
 
+import httpx2
 import pytest
 from tests.system.live_server import LiveServer
 
@@ -53,6 +54,13 @@ def test_a_client_verifies_the_certificate_and_the_socket_needs_none(
         assert "SSL_CERT_FILE" in shown
         monkeypatch.setenv("SSL_CERT_FILE", str(cert))
         assert main(["whoami"]) == 0
+        monkeypatch.setenv("ULLAGE_ENDPOINT", server.url.replace("https", "http"))
+        assert main(["whoami"]) == 2
+        text = "this port speaks HTTPS, and the request is plain HTTP: write https://"
+        assert text in capsys.readouterr().err
+        for size in (0, 900_000):  # a foreign client gets the answer also while it sends
+            answer = httpx2.post(server.url.replace("https", "http"), content=b"x" * size)
+            assert (answer.status_code, answer.json()["code"]) == (400, "https-needed")
 
 
 def test_a_token_of_a_user_is_not_taken_in_plain_text_from_another_machine(tmp_path: Path) -> None:

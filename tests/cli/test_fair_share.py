@@ -50,6 +50,17 @@ def test_usage_lists_queues_and_owners_with_their_factors(capsys: Any, fake: Fak
     assert capsys.readouterr().out == "vision\nvision/ann\n"
 
 
+def test_shares_are_read_page_by_page_up_to_a_limit(capsys: Any, fake: FakeApi) -> None:
+    owners = [msgspec.structs.replace(NOBODY, owner=f"u{n:04}") for n in range(2500)]
+    fake.fair_share = FairShareBody(half_life_s=604_800.0, at=0.0, shares=owners)
+    assert main(["usage", "--fair-share", "-o", "name"]) == 0
+    assert capsys.readouterr().out.split() == [f"vision/u{n:04}" for n in range(2500)]
+    assert main(["usage", "--fair-share", "--limit", "1001", "-o", "name"]) == 0
+    shown = capsys.readouterr()
+    assert (len(shown.out.split()), "warning: 1,499 shares more; a larger --limit" in shown.err) == (1001, True)
+    assert main(["usage", "--fair-share", "--limit", "0"]) == 2
+
+
 def test_without_a_half_life_usage_says_how_to_set_one(capsys: Any, fake: FakeApi) -> None:
     assert main(["usage", "--fair-share"]) == 0
     assert capsys.readouterr().err == (
@@ -94,5 +105,9 @@ def test_a_server_with_a_half_life_counts_use_also_after_a_crash(counting: LiveS
     found = read(counting, "/v1/fair-share", FairShareBody)
     assert found.half_life_s == 3600.0
     assert [(share.queue, share.owner is None) for share in found.shares] == [("default", True), ("default", False)]
+    page = read(counting, "/v1/fair-share?limit=1&offset=1", FairShareBody)
+    assert ([share.owner is None for share in page.shares], page.total) == ([False], 2)
+    with counting.client() as client:
+        assert client.get("/v1/fair-share?limit=0").json()["field"] == "limit"
     whole = stay.cores * ((stay.ended_at or 0.0) - stay.started_at)
     assert all(whole / 2 < share.core_s <= whole for share in found.shares), "less than a half-life has passed"

@@ -209,6 +209,28 @@ def test_a_new_wait_is_reported_again(fake, messages, clock):
     transport.close()
 
 
+def test_a_server_of_tls_that_was_asked_in_plain_http_is_named_with_the_cure():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+
+        def alert() -> None:
+            for _ in range(2):
+                caller, _ = listener.accept()
+                with caller:
+                    caller.recv(65536)
+                    caller.sendall(bytes.fromhex("15030100020246"))  # what OpenSSL answers: an alert
+
+        thread = threading.Thread(target=alert)
+        thread.start()
+        transport = Transport(lambda: ServerEndpoint(f"http://127.0.0.1:{port}", TOKEN), 60.0)
+        for ask in (Api(transport).server, lambda: list(Api(transport).log("s", 1, follow=True))):
+            with pytest.raises(InvalidRequest, match=f"uses TLS; try https://127.0.0.1:{port}") as caught:
+                ask()
+            assert caught.value.code == "tls-needed"
+        transport.close()
+        thread.join()
+
+
 def test_a_server_that_takes_a_request_and_does_not_answer_is_named_with_its_process(messages, monkeypatch):
     monkeypatch.setattr(transport_module, "UNANSWERED_S", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as stopped:

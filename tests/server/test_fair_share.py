@@ -8,7 +8,7 @@ from tests.lab import Lab, a_node
 from tests.service.answers import SERVER
 from tests.service.test_fair_share import HALF_LIFE, Days, tenants
 from ullage.server.answers import Answers
-from ullage.server.fair_share import fair_share_body, past_use_texts
+from ullage.server.fair_share import FairShareQuery, fair_share_body, past_use_texts
 
 
 def used_by_one() -> Lab:
@@ -36,7 +36,7 @@ def test_queues_why_and_the_list_say_what_was_used_and_what_weights_count_as():
         assert text.endswith(
             " core-hours (half-life 6h), 100% of what was used, where its weight gives 50%: weight 1 counts as 0.5"
         )
-        found = fair_share_body(lab.service, lab.now, None)()
+        found = fair_share_body(lab.service, lab.now, FairShareQuery())()
         assert found.half_life_s == HALF_LIFE.seconds
         assert [(each.queue, each.owner, each.factor) for each in found.shares] == [
             ("a", None, 0.5),
@@ -49,15 +49,30 @@ def test_queues_why_and_the_list_say_what_was_used_and_what_weights_count_as():
         assert past_use_texts(lab.service, "second") == []
 
 
-def test_who_reads_only_its_own_sees_no_other_owner():
+def shares(lab: Lab, **query: object) -> tuple[list[tuple[str, str | None]], int]:
+    found = fair_share_body(lab.service, lab.now, FairShareQuery(**query))()
+    return [(each.queue, each.owner) for each in found.shares], found.total
+
+
+def test_who_reads_only_its_own_sees_no_other_owner_and_its_own_first():
     with used_by_one() as lab:
-        found = fair_share_body(lab.service, lab.now, "bob")()
-        assert [(each.queue, each.owner) for each in found.shares] == [("a", None), ("b", None), ("b", "bob")]
+        assert shares(lab, only="bob") == ([("b", "bob"), ("a", None), ("b", None)], 3)
+        assert shares(lab, only="bob", limit=1) == ([("b", "bob")], 3)
+        assert shares(lab, only="bob", owner="ann") == ([], 0)
+
+
+def test_shares_come_in_pages_and_can_be_narrowed():
+    with used_by_one() as lab:
+        assert shares(lab, limit=3) == ([("a", None), ("a", "ann"), ("b", None)], 4)
+        assert shares(lab, limit=3, offset=3) == ([("b", "bob")], 4)
+        assert shares(lab, offset=9) == ([], 4)
+        assert shares(lab, queue="a") == ([("a", None), ("a", "ann")], 2)
+        assert shares(lab, owner="bob") == ([("b", "bob")], 1)
 
 
 def test_without_a_half_life_there_is_no_past_use():
     with tenants(half_life=None) as lab:
         lab.session("s", queue="a", tasks=1)
-        assert fair_share_body(lab.service, lab.now, None)().shares == []
+        assert fair_share_body(lab.service, lab.now, FairShareQuery())().shares == []
         assert past_use_texts(lab.service, "s") == []
         assert {queue.past_use for queue in Answers(lab.service, SERVER, {}).queues()} == {None}

@@ -147,7 +147,8 @@ class _Server:
             await engine.open(_Reports(service, self._end.fail))
             engine.keep_logs({record.session.logs for record in service.state.sessions.values()})
             compiling = asyncio.create_task(change_over())
-            sending = asyncio.create_task(Webhooks(service.sessions.notices, service.news, clock).run())
+            hosts = self._settings.server.notify_hosts
+            sending = asyncio.create_task(Webhooks(service.sessions.notices, service.news, clock, hosts).run())
             try:
                 await self._serve(service, engine, machine, listener)
             finally:

@@ -66,7 +66,7 @@ class ServerSection(_Section, frozen=True, kw_only=True):
 
     Without a port it takes 7480, or a free one if that is in use; 0 is any free one. `engine` is `local`, or the name
     of an engine in an installed package. Notices of ended sessions (`notify`) go to hosts that match one of
-    `notify_hosts`, such as `*.example.com`.
+    `notify_hosts`, such as `*.example.com`; to link-local addresses only where an entry is exactly that host.
 
     With `cert` and `key` (PEM files, read again when they change) the port speaks HTTPS. `names` are further host names
     under which clients reach it.

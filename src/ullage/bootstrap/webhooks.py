@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import http.client
-import ipaddress
+import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from ipaddress import ip_address
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from ullage import __version__
-from ullage.model.notice import Notice
+from ullage.model.link_local import is_link_local
+from ullage.model.notice import LINK_LOCAL, Notice, is_named
 from ullage.service.news import News
 from ullage.service.notices import Notices
 
@@ -29,16 +31,23 @@ class Delivery(NamedTuple):
     final: bool = False
 
 
-def post(notice: Notice) -> Delivery:
-    """Send a notice once. Redirects are not followed; link-local addresses, as of a cloud's metadata, are refused."""
+class _RefusedAddressError(Exception):
+    """A host has an address that notices are not sent to."""
+
+
+def post(notice: Notice, allowed: Sequence[str] = ()) -> Delivery:
+    """Send a notice once. Redirects are not followed.
+
+    A host with a link-local address, or one of the metadata of a cloud, gets none unless `allowed` names it.
+    """
     parts = urlsplit(notice.url)
-    secure = parts.scheme == "https"
+    host, secure = parts.hostname or "", parts.scheme == "https"
     kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
-    connection = kind(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
+    connection = kind(host, parts.port, timeout=TIMEOUT_S)
     try:
-        connection.connect()
-        if ipaddress.ip_address(connection.sock.getpeername()[0].partition("%")[0]).is_link_local:
-            return Delivery("its address is link-local", final=True)
+        connection.sock = _connect(host, connection.port, is_allowed=is_named(host, allowed))
+        if secure:
+            connection.sock = ssl.create_default_context().wrap_socket(connection.sock, server_hostname=host)
         headers = {
             "Content-Type": "application/json",
             "User-Agent": f"ullage/{__version__}",
@@ -47,6 +56,8 @@ def post(notice: Notice) -> Delivery:
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         connection.request("POST", path, notice.body.encode(), headers)
         status = connection.getresponse().status
+    except _RefusedAddressError as error:
+        return Delivery(str(error), final=True)
     except (OSError, ssl.SSLError, http.client.HTTPException, ValueError) as error:
         return Delivery(f"{type(error).__name__}: {error}")
     finally:
@@ -56,11 +67,42 @@ def post(notice: Notice) -> Delivery:
     return Delivery(f"HTTP status {status}", final=_BAD <= status < _SERVER and status not in _PASSING)
 
 
-class Webhooks:
-    """Sends what is due, several notices at a time; `news` and `clock` are those of the service."""
+def _connect(host: str, port: int, *, is_allowed: bool) -> socket.socket:
+    """Return a connection to one of the addresses that a host has now, once all of them are checked.
 
-    def __init__(self, notices: Notices, news: News, clock: Callable[[], float]) -> None:
-        self._notices, self._news, self._clock = notices, news, clock
+    Raises:
+        _RefusedAddressError: one of them is refused.
+        OSError: none answers.
+
+    """
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    for *_, (address, *_rest) in found:
+        if not is_allowed and is_link_local(ip_address(str(address))):
+            raise _RefusedAddressError(f"its address {address} is {LINK_LOCAL}")
+    failure: OSError | None = None
+    for family, kind, protocol, _, place in found:
+        connection = socket.socket(family, kind, protocol)
+        try:
+            connection.settimeout(TIMEOUT_S)
+            connection.connect(place)
+        except OSError as error:
+            connection.close()
+            failure = error
+        else:
+            return connection
+    raise failure or OSError(f"{host} has no address")
+
+
+class Webhooks:
+    """Sends what is due, several notices at a time; `news` and `clock` are those of the service.
+
+    `allowed` are the hosts that an operator allows.
+    """
+
+    def __init__(
+        self, notices: Notices, news: News, clock: Callable[[], float], allowed: Sequence[str] = ("*",)
+    ) -> None:
+        self._notices, self._news, self._clock, self._allowed = notices, news, clock, allowed
         self._sending: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
@@ -81,7 +123,7 @@ class Webhooks:
 
     async def _send(self, notice: Notice) -> None:
         try:
-            answer = await asyncio.to_thread(post, notice)
+            answer = await asyncio.to_thread(post, notice, self._allowed)
             if answer.reason is None:
                 self._notices.sent(notice)
             else:

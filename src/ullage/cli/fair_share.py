@@ -8,8 +8,11 @@ import sys
 from ullage.cli.exits import caution
 from ullage.cli.listing import Listing
 from ullage.cli.output import Column
+from ullage.client.api import PAGE
 from ullage.client.local import reach
+from ullage.model.counted import counted
 from ullage.model.duration import duration_text
+from ullage.model.error import invalid
 from ullage.wire.fair_share import ShareBody
 
 _HOUR = 3600.0
@@ -37,9 +40,21 @@ SHARES = Listing(
 
 def fair_shares(arguments: argparse.Namespace) -> list[ShareBody]:
     """Return how queues and owners stand; say on stderr of which half-life."""
-    found = reach(start=False).fair_share()
+    api, most = reach(start=False), arguments.limit
+    if most is not None and most < 1:
+        raise invalid("--limit", most, "write a number from 1")
+    found = api.fair_share(limit=PAGE if most is None else min(PAGE, most))
     if found.half_life_s is None:
         caution(["no half-life of past use is set (half_life under [fair_share]): shares are of the present"])
     elif not arguments.watch:
         print(f"use counts half after {duration_text(found.half_life_s)}", file=sys.stderr)
-    return found.shares
+    wanted = found.total if most is None else min(found.total, most)
+    shares = list(found.shares)
+    while len(shares) < wanted:
+        page = api.fair_share(offset=len(shares), limit=min(PAGE, wanted - len(shares)))
+        if not page.shares:  # some are gone meanwhile
+            break
+        shares += page.shares
+    if wanted < found.total:
+        caution([f"{counted(found.total - wanted, 'share')} more; a larger --limit shows more"])
+    return shares

@@ -132,7 +132,7 @@ def configure_usage(parser: argparse.ArgumentParser) -> None:
     _add_period(parser, "30d")
     parser.add_argument("--by", default="user", metavar="LIST", help="some of user, queue, application (default: user)")
     parser.add_argument("--step", metavar="TIME", help="a line for each 1h, 1d or so (default: the whole period)")
-    some = "users, or other groups, that used most (default: 1000); the others are one line"
+    some = "users, or other groups, that used most (default: 1000); the others are one line. Of --fair-share: lines"
     parser.add_argument("--limit", type=int, metavar="N", help=some)
     help_text = "past use by its half-life, and what weights count as by that, for each queue and user"
     parser.add_argument("--fair-share", action="store_true", help=help_text)

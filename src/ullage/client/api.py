@@ -166,9 +166,15 @@ class ServerReads:
         path = path_of("usage", by=",".join(by), step=step, limit=limit, **options)
         return self.transport.call("GET", path, UsageBody)
 
-    def fair_share(self) -> FairShareBody:
-        """Return what queues and their owners used in the past, with a half-life, and the factors of their weights."""
-        return self.transport.call("GET", "/v1/fair-share", FairShareBody)
+    def fair_share(
+        self, *, queue: str | None = None, owner: str | None = None, offset: int = 0, limit: int = PAGE
+    ) -> FairShareBody:
+        """Return what queues and their owners used in the past, with a half-life, and the factors of their weights.
+
+        It is one page: at most `limit` of its `total` shares, after the first `offset`.
+        """
+        path = path_of("fair-share", queue=queue, owner=owner, offset=offset or None, limit=limit)
+        return self.transport.call("GET", path, FairShareBody)
 
     def start(self, session: str) -> StartBody:
         """Estimate when a waiting session gets its first executor, as a range with its chance, or say why not."""

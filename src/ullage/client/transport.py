@@ -45,6 +45,8 @@ _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
 _OK = range(200, 300)
 _ROOT = 0
+_TLS_ALERT = "\x15\x03"
+"""How an answer of TLS to plain HTTP begins (RFC 8446, section 5.1)."""
 _SWITCHED = 101
 
 
@@ -453,10 +455,13 @@ def _new_connection(endpoint: ServerEndpoint, timeout_s: float) -> http.client.H
     return kind(parts.hostname or "", parts.port, timeout=timeout_s)
 
 
-def _lost(endpoint: ServerEndpoint, error: BaseException) -> Unavailable:
+def _lost(endpoint: ServerEndpoint, error: BaseException) -> UllageError:
     """Return the error for a request whose answer is missing or incomplete."""
     if isinstance(error, TimeoutError):
         return NotAnswered(_unanswered(endpoint))
+    if isinstance(error, http.client.BadStatusLine) and str(error).startswith(_TLS_ALERT):
+        fix = f"try https{endpoint.url.removeprefix('http')}"
+        return InvalidRequest(f"the server at {endpoint.url} uses TLS; {fix}", code="tls-needed", field="endpoint")
     return Unavailable(f"the connection to {endpoint.url} was lost: {_text(error)}")
 
 

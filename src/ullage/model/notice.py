@@ -8,8 +8,10 @@ from fnmatch import fnmatchcase
 from urllib.parse import urlsplit
 
 from ullage.model.error import invalid
+from ullage.model.link_local import is_link_local, literal_address
 
 MAX_URL = 2000
+LINK_LOCAL = "link-local or of the metadata of a cloud, unless notify_hosts names exactly this host"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ def check_url(url: str, field: str = "notify") -> None:
 def check_host(url: str, allowed: Iterable[str], field: str = "notify") -> None:
     """Refuse a URL whose host matches none of the patterns that an operator allows, such as `*.example.com`.
 
+    A link-local address, or one of the metadata of a cloud, has to be named as it is.
+
     Raises:
         InvalidRequest: none matches.
 
@@ -62,3 +66,11 @@ def check_host(url: str, allowed: Iterable[str], field: str = "notify") -> None:
     if not any(fnmatchcase(host, pattern.lower()) for pattern in patterns):
         known = ", ".join(patterns) or "none"
         raise invalid(field, url, f"the server sends notices to these hosts only (notify_hosts): {known}")
+    address = literal_address(host)
+    if address is not None and is_link_local(address) and not is_named(host, patterns):
+        raise invalid(field, url, f"no notice is sent to {address}, which is {LINK_LOCAL}")
+
+
+def is_named(host: str, allowed: Iterable[str]) -> bool:
+    """Return whether an operator allows a host by its whole name."""
+    return host in (pattern.lower() for pattern in allowed)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from starlette.requests import Request
 
 from ullage.model.duration import duration_text
+from ullage.model.error import invalid
 from ullage.model.past_use import ShareKey
 from ullage.model.queue_bounds import upwards
 from ullage.model.use_text import use_text
+from ullage.server.parameters import MAX_PAGE, count_of
 from ullage.service.fair_share import ONE, FairShare, ShareStanding
 from ullage.service.service import UllageService
 from ullage.wire.fair_share import FairShareBody, ShareBody
+
+DEFAULT_SHARES = 1000
+"""The shares of a page of a query that names no other number."""
 
 
 def share_body(key: ShareKey, standing: ShareStanding) -> ShareBody:
@@ -27,16 +35,53 @@ def share_body(key: ShareKey, standing: ShareStanding) -> ShareBody:
     )
 
 
-def fair_share_body(service: UllageService, now: float, only: str | None) -> Callable[[], FairShareBody]:
-    """Return a function for another thread that returns how all stand; with `only` no other owner."""
+class FairShareQuery(NamedTuple):
+    """Which shares: of a queue, of an owner; with `only` no other owner's, which come before those of queues."""
+
+    queue: str | None = None
+    owner: str | None = None
+    offset: int = 0
+    limit: int = DEFAULT_SHARES
+    only: str | None = None
+
+    @classmethod
+    def of(cls, request: Request, only: str | None) -> FairShareQuery:
+        """Return the query of a request.
+
+        Raises:
+            InvalidRequest: a number is out of range.
+
+        """
+        limit = count_of(request, "limit", DEFAULT_SHARES)
+        if not 1 <= limit <= MAX_PAGE:
+            raise invalid("limit", limit, f"1 to {MAX_PAGE} is needed")
+        given = request.query_params
+        return cls(given.get("queue"), given.get("owner"), count_of(request, "offset", 0), limit=limit, only=only)
+
+    def select(self, keys: Iterable[ShareKey]) -> list[ShareKey]:
+        """Return all that match, in the order of the pages."""
+        found = [key for key in keys if self._matches(key)]
+        return found if self.only is None else sorted(found, key=lambda key: key.owner is None)
+
+    def _matches(self, key: ShareKey) -> bool:
+        if self.only is not None and key.owner not in (None, self.only):
+            return False
+        return self.queue in (None, key.queue) and self.owner in (None, key.owner)
+
+
+def fair_share_body(service: UllageService, now: float, query: FairShareQuery) -> Callable[[], FairShareBody]:
+    """Return a function for another thread that returns how those stand who match a query."""
     fair_share = service.fair_share
     if fair_share is None:
         return lambda: FairShareBody(half_life_s=None, at=now, shares=[])
     report, half_life_s = fair_share.reporting(), fair_share.past.half_life.seconds
 
     def body() -> FairShareBody:
-        shares = [share_body(key, each) for key, each in report().items() if only is None or key.owner in (None, only)]
-        return FairShareBody(half_life_s=half_life_s, at=now, shares=shares)
+        standings = report()
+        found = query.select(standings)
+        page = found[query.offset : query.offset + query.limit]
+        shares = [share_body(key, standings[key]) for key in page]
+        return FairShareBody(half_life_s=half_life_s, at=now, shares=shares, total=len(found))
 
     return body
 

@@ -17,7 +17,7 @@ from ullage.model.past_state import DIMENSIONS, PastState
 from ullage.server import bodies
 from ullage.server.access import Authorizer, caller_of, needs
 from ullage.server.durable import durable
-from ullage.server.fair_share import fair_share_body
+from ullage.server.fair_share import FairShareQuery, fair_share_body
 from ullage.server.parameters import count_of, page_of, time_of
 from ullage.server.routes import LongBody, route
 from ullage.service.accounting import with_counts
@@ -100,11 +100,15 @@ class HistoryApi:
             left_out=found.left_out,
         )
 
-    @route("GET", "/v1/fair-share", "history")
+    @route("GET", "/v1/fair-share", "history", query=("queue", "owner", "offset", "limit"))
     @needs(Role.VIEWER)
     async def report_fair_share(self, request: Request) -> LongBody[FairShareBody]:
-        """Return what queues and their owners used in the past, with a half-life, and what follows for weights."""
-        return fair_share_body(self._service, time.time(), self._authorizer.only_owner(request))
+        """Return what queues and their owners used in the past, with a half-life, and what follows for weights.
+
+        At most `limit` shares are in it, unless stated 1000, of `total`.
+        """
+        query = FairShareQuery.of(request, self._authorizer.only_owner(request))
+        return fair_share_body(self._service, time.time(), query)
 
     @route("POST", "/v1/sessions/delete-closed", "sessions", body=DeleteClosed)
     @needs(Role.USER)

@@ -24,8 +24,12 @@ class ShareBody(View, frozen=True, kw_only=True):
 
 
 class FairShareBody(View, frozen=True, kw_only=True):
-    """Queues and owners with past use or work, at a time. Without a half-life (None) nothing is counted."""
+    """A page of the queues and owners with past use or work, at a time. Without a half-life (None) nothing is counted.
+
+    `total` is how many there are in all pages. The shares of who may only read its own come first, then the queues.
+    """
 
     half_life_s: float | None
     at: float
     shares: list[ShareBody]
+    total: int = 0

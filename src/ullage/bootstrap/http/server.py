@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ullage.bootstrap.http.bounds import Bounds
 from ullage.bootstrap.http.connection import BoundedConnection
 from ullage.bootstrap.http.connections import ConnectionPhase, Connections
+from ullage.bootstrap.http.plain_text import begins_plainly, refuse_plain_text
 from ullage.bootstrap.tls import TlsFiles
 from ullage.client.local_socket import peer_of
 from ullage.wire.schema import ErrorBody
@@ -104,6 +105,10 @@ class BoundedServer(uvicorn.Server):
         if not is_local:
             arriving.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
+            if tls is not None and await begins_plainly(arriving.socket):
+                await refuse_plain_text(arriving.socket)
+                arriving.socket.close()
+                return
             await loop.connect_accepted_socket(
                 protocol,
                 arriving.socket,
