@@ -144,6 +144,26 @@ def test_a_function_sees_the_values_that_it_was_sent_with(outcome):
     assert outcome(definitions, calls) == [[1, 1], [2, 2], [1, 3], [2, 4], [0, 1, 2], "old", "new"]
 
 
+def test_a_changed_global_reaches_what_is_sent_later_and_not_the_same_function_again(outcome):
+    definitions = """
+    from functools import partial
+    rate, table = 1, {"rate": 1}
+
+    def first(_=None):
+        return rate, table["rate"]
+    """
+    calls = """
+    seen = [session.submit(first).result()]
+    rate, table["rate"] = 2, 2
+    seen.append(session.submit(first).result())
+    seen += session.map(first, [0])
+    seen.append(session.submit(partial(first, 0)).result())
+    with client.session(max_instances=1, resreq="cpu=0.1,mem=128m") as another:
+        seen.append(another.submit(first).result())
+    """
+    assert outcome(definitions, calls) == [[1, 1], [1, 1], [1, 1], [2, 2], [2, 2]]
+
+
 def test_a_module_that_workers_import_sends_names_only() -> None:
     pickles = SessionPickles()
     data = pickles.dump(json.dumps)
