@@ -159,10 +159,10 @@ def test_metrics_of_cards_are_as_dashboards_of_hami_expect_them(server: ApiServe
     card_labels = 'device_index="0",device_type="NVIDIA-A100",device_uuid="GPU-1",node="a"'
     for line in (
         f"hami_gpu_memory_limit_bytes{{{card_labels}}} {float(16000 << 20)}",
-        f'hami_gpu_memory_allocated_bytes{{device_cores="25",{card_labels}}} {float(4000 << 20)}',
+        f'hami_gpu_memory_allocated_bytes{{device_cores="100",{card_labels}}} {float(4000 << 20)}',
         f"hami_gpu_core_allocated_ratio{{{card_labels}}} 25.0",
         f"hami_gpu_shared_count{{{card_labels}}} 1.0",
-        'hami_node_gpu_memory_allocated_ratio{device_index="0",device_uuid="GPU-1",node="a"} 0.25',
+        f"hami_node_gpu_memory_allocated_ratio{{{card_labels}}} 0.25",
         'hami_vgpu_core_allocated_ratio{device_uuid="GPU-1",namespace="default",node="a",pod="part"} 25.0',
     ):
         name, value = line.rsplit(" ", 1)

@@ -203,7 +203,7 @@ def _cards(books: _Books) -> Iterator[Metric]:
     taken = family("gpu_memory_allocated_bytes", "Memory of a card that is held", [*_TYPED, "device_cores"])
     busy = family("gpu_core_allocated_ratio", "Compute of a card that is held, in percent of it", _TYPED)
     users = family("gpu_shared_count", "Pods that have parts of a card, or all of it", _TYPED)
-    part = family("node_gpu_memory_allocated_ratio", "Memory of a card that is held, from 0 to 1", _CARD)
+    part = family("node_gpu_memory_allocated_ratio", "Memory of a card that is held, from 0 to 1", _TYPED)
     overview = family(
         "node_gpu_overview", "Memory held of a card; its total is in the label device_memory_limit, in MiB",
         [*_TYPED, "device_cores", "device_memory_limit"],
@@ -213,18 +213,16 @@ def _cards(books: _Books) -> Iterator[Metric]:
         for uuid in allocation.gpus:
             holders[uuid] = holders.get(uuid, 0) + 1
     for card, gpu in enumerate(books.cards):
-        labels = [books.nodes[card], gpu.uuid, str(gpu.index)]
-        typed = [*labels, gpu.model or gpu.vendor or ""]
-        percent = _percent(books.compute_held[card], books.compute[card])
+        typed = [books.nodes[card], gpu.uuid, str(gpu.index), gpu.model or gpu.vendor or ""]
         cores.add_metric(typed, _PERCENT)
-        busy.add_metric(typed, percent)
+        busy.add_metric(typed, _percent(books.compute_held[card], books.compute[card]))
         users.add_metric(typed, holders.get(gpu.uuid, 0))
         if gpu.vram_bytes is not None:
             held = books.vram_held[card]
             limit.add_metric(typed, gpu.vram_bytes)
-            taken.add_metric([*typed, f"{percent:.0f}"], held)
-            part.add_metric(labels, held / gpu.vram_bytes)
-            overview.add_metric([*typed, f"{percent:.0f}", str(gpu.vram_bytes // MIB)], held)
+            taken.add_metric([*typed, str(_PERCENT)], held)
+            part.add_metric(typed, held / gpu.vram_bytes)
+            overview.add_metric([*typed, str(_PERCENT), str(gpu.vram_bytes // MIB)], held)
     yield from (limit, cores, taken, busy, users, part, overview)
 
 
