@@ -117,6 +117,8 @@ class Outstanding:
                 return False
             self._unsent.remove(call)
             self._unsent_bytes -= len(call.input)
+            self._room.notify_all()
+            self._answered.notify_all()
         future.become_cancelled()
         self._count_ended(1)
         return True
