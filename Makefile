@@ -40,9 +40,9 @@ KERNEL_TESTS := tests/core/test_placement.py tests/core/test_allocator_cases.py 
 test-kernel: $(READY)
 	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -n auto $(KERNEL_TESTS)
 
-# The properties on other examples at each run.
+# The properties and random histories on other examples at each run, and more of them than `make test` tries.
 search: warm
-	@$(BIN)/python -m pytest -n auto --maxprocesses 8 -m hypothesis --hypothesis-profile=search $(ARGS)
+	@$(BIN)/python -m pytest -n auto --maxprocesses 8 -m "hypothesis or seeds" --hypothesis-profile=search $(ARGS)
 
 # Nobody is evicted in vain: whole days of the service on a virtual clock, after one another.
 days: $(READY)

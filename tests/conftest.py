@@ -40,36 +40,42 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+MOST = {"same": (100, 40), "quick": (20, 5)}
+"""By profile, the most examples of a property, and of a history, whose examples have many steps."""
+
+
 @pytest.hookimpl(tryfirst=True)  # before tests are selected by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With the profile `quick`, properties that are long because of their many examples run with few, and are not long.
-
-    Histories, whose examples have many steps, run with fewer.
-    """
-    if settings.get_current_profile_name() != "quick":
+    """Run properties with few examples. With the profile `quick`, those are not long that are so because of many."""
+    profile = settings.get_current_profile_name()
+    if profile not in MOST:
         return
     for item in items:
-        if isinstance(item, pytest.Function) and item.get_closest_marker("long") and _has_few_examples(item):
+        if not (isinstance(item, pytest.Function) and _has_few_examples(item, MOST[profile])):
+            continue
+        if profile == "quick" and item.get_closest_marker("long"):
             for node in (item, item.parent):
                 if node is not None:
                     node.own_markers = [mark for mark in node.own_markers if mark.name != "long"]
 
 
-def _has_few_examples(item: pytest.Function) -> bool:
+def _has_few_examples(item: pytest.Function, most: tuple[int, int]) -> bool:
     """Have a property run with few examples; return whether it is one."""
     test = getattr(item.obj, "__func__", item.obj)
-    for owner, name, most in ((test, "_hypothesis_internal_use_settings", 20), (item.cls, "settings", 5)):
+    places = ((test, "_hypothesis_internal_use_settings"), (item.cls, "settings"))
+    for (owner, name), count in zip(places, most, strict=True):
         known = getattr(owner, name, None)
         if isinstance(known, settings):
-            setattr(owner, name, settings(known, max_examples=min(most, known.max_examples)))
+            setattr(owner, name, settings(known, max_examples=min(count, known.max_examples)))
             return True
     return False
 
 
-# A shell without job control starts what it runs in the background deaf to Ctrl-C, `nohup` deaf to the end of the
-# terminal, and so are all its children.
+# A shell without job control starts what it runs in the background deaf to Ctrl-C and to SIGQUIT, `nohup` deaf to the
+# end of the terminal, and so are all its children.
 for number, usual in (
     (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGQUIT, signal.SIG_DFL),
     (signal.SIGHUP, signal.SIG_DFL),
     (signal.SIGTERM, signal.SIG_DFL),
 ):

@@ -1,6 +1,5 @@
 """After warming nothing is left to compile: what is decided first is decided as fast as what comes later."""
 
-import gc
 import inspect
 import os
 import subprocess
@@ -8,8 +7,8 @@ import sys
 from importlib import import_module
 
 import pytest
-from numba.core.dispatcher import Dispatcher
 
+from ullage.core.kernel.compiling import tiers
 from ullage.core.warming import steps
 
 pytestmark = pytest.mark.timeout(900)
@@ -26,11 +25,9 @@ NOT_DECISIONS = {"part_of"}
 
 def compiled_so_far() -> set[tuple[str, str, str]]:
     """Module, name and argument types of each compiled function there is."""
-    there = [each for each in gc.get_objects() if isinstance(each, Dispatcher)]
     return {
         (each.py_func.__module__, each.py_func.__name__, str(types))
-        for each in there
-        if each.py_func.__module__.startswith("ullage.")
+        for each in tiers._TIER.functions
         for types in each.signatures
     }
 
@@ -46,8 +43,9 @@ def left_to_compile() -> list[str]:
         for name, test in vars(module).items():
             if name.startswith("test_") and callable(test) and not inspect.signature(test).parameters:
                 test()
-                new, known = compiled_so_far() - known, compiled_so_far()
-                found += [f"{of}.{what} by {name}" for of, what, _ in new if what not in NOT_DECISIONS]
+                now = compiled_so_far()
+                found += [f"{of}.{what} by {name}" for of, what, _ in now - known if what not in NOT_DECISIONS]
+                known = now
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -171,7 +172,8 @@ def _call(method: str, path: str, kind: Any, body: bytes | None = None) -> Any:
     endpoint = configured()
     if endpoint is None:
         raise InvalidRequest("set ULLAGE_ENDPOINT to the address of the bindings, and ULLAGE_TOKEN to your token")
-    raw = Transport(lambda: endpoint).request(method, path, body, repeat=method == "GET")
+    with closing(Transport(lambda: endpoint, 0.0)) as transport:  # as with every verb, who asks decides to ask again
+        raw = transport.request(method, path, body, repeat=method == "GET")
     answer = msgspec.json.decode(raw, type=Envelope)
     if answer.code != _OK:
         failed, details = answer.data["type"], answer.data.get("Data")
