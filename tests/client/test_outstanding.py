@@ -24,8 +24,10 @@ def test_a_call_that_is_withdrawn_keeps_nobody_who_asks_for_its_task() -> None:
     found: list[int | None] = []
     asking = threading.Thread(target=lambda: found.append(outstanding.task_of(future)))
     asking.start()
-    wait_until(lambda: bool(outstanding._answered._waiters), "the caller waits for the answer")  # type: ignore[attr-defined]
+    waits = outstanding._answered._waiters  # type: ignore[attr-defined]
+    wait_until(lambda: bool(waits), "the caller waits for the answer")
     outstanding.sent(1, 0)  # an earlier client has sent fewer calls than this batch has
+    wait_until(lambda: bool(waits), "the caller waits for the next answer")
     assert outstanding.withdraw(future)
     asking.join(60)
     assert found == [None]
