@@ -347,6 +347,25 @@ def test_a_dropped_session_may_be_created_again_in_the_same_write(store: Store) 
     assert [task.task for task in only_session(store).tasks] == [1]
 
 
+def test_a_large_session_is_gone_at_once_and_its_name_is_free_while_its_rows_go(store: Store) -> None:
+    count = 25_000
+    large = [
+        PutSession(session()),
+        AddTasks("s", 1, "k", 1, (b"x",) * (count - 1), 20.0, b"shared" * 1000),
+        AddTasks("s", 2, "l", count, (b"y" * 5000,), 20.0),
+        AddClaims("s", (1, count), (1, 2), "e", 5.0),
+        PutAttempts("s", 2, 1, 1),
+        add_results(*(result(task, task) for task in range(1, 100))),
+    ]
+    store.write(*large).result()
+    store.write(DropSession("s")).result()
+    assert (store.tasks("s", Page()), store.results("s", Page()), store.shared("s", 1)) == ([], [], None)
+    store.write(PutSession(session(number=2)), add_tasks(count=1), add_results(result(1, 1))).result()
+    assert [task.task for task in store.tasks("s", Page())] == [1]
+    (stored,) = store.load().sessions
+    assert (stored.session.number, stored.counts["succeed"], stored.tasks) == (2, 1, ())
+
+
 def test_dropping_a_missing_record_does_nothing(store: Store) -> None:
     store.write(DropSession("s"), Drop(PutApplication, "a"), Drop(PutExecutor, "e")).result()
     assert store.load().sessions == ()

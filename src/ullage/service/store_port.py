@@ -75,7 +75,11 @@ class PutSession:
 
 @dataclass(frozen=True, slots=True)
 class DropSession:
-    """Forget a session with its tasks, results and events."""
+    """Forget a session with its tasks, results and events.
+
+    Once it is written, no read and no snapshot has anything of them, and its name is free. A store may delete the rows
+    later, in steps between other writes, and goes on after a restart.
+    """
 
     session: str
 

@@ -46,6 +46,7 @@ from ullage.service.store_port import (
 )
 from ullage.storage import tables
 from ullage.storage.past import account_row, drop_expired
+from ullage.storage.purge import STEP_ROWS, delete_rows, hide_session
 from ullage.storage.statements import insert_rows, put_rows
 
 _STATE_TEXT = {state: state.value for state in TaskState}
@@ -91,6 +92,7 @@ class Batch:
         self._connection = connection
         self._numbers = numbers
         self.dropped_sessions = False
+        self._room = STEP_ROWS
         self._last_payload: int | None = None
         # By name; the last record wins, and None deletes.
         self._named: dict[Table, dict[str | int, tuple[Any, ...] | None]] = {
@@ -108,6 +110,11 @@ class Batch:
         else:
             key = named.key(record)
             self._named[named.table][key] = (key, msgspec.json.encode(named.value(record)).decode())
+
+    @property
+    def left_rows(self) -> bool:
+        """Whether rows of dropped sessions may be left, which `delete_rows` deletes later."""
+        return self._room <= 0
 
     def flush(self) -> None:
         """Write the added records in the open transaction."""
@@ -237,10 +244,9 @@ class Batch:
         number = self._find(record.session)
         if number is None:
             return
-        for table in tables.SESSION_TABLES:
-            run(delete(table).where(table.c.session == number))
-        run(delete(tables.sessions).where(tables.sessions.c.number == number))
+        hide_session(self._connection, number)
         del self._numbers[record.session]
+        self._room = delete_rows(self._connection, self._room)
         self.dropped_sessions = True
 
     def _number(self, session: str) -> int:

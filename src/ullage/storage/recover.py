@@ -102,7 +102,7 @@ def _sessions_of(path: Path) -> int:
     if not path.exists() or not path.stat().st_size:
         return 0
     with closing(open_to_read(path)) as connection:
-        return _count(connection, "sessions")
+        return _count(connection, "sessions", _NOT_DROPPED)
 
 
 def _unrecoverable(found: Recovery, draft: Path, error: OSError | sqlite3.Error) -> Unavailable:
@@ -228,7 +228,7 @@ def _salvage(image: Path, draft: Path, found: Recovery) -> None:
     """Copy every row that can be read, session by session, into a new database."""
     with closing(sqlite3.connect(image)) as old:
         if old.execute("PRAGMA quick_check(1)").fetchone() == ("ok",):
-            found.sessions = _count(old, "sessions")
+            found.sessions = _count(old, "sessions", _NOT_DROPPED)
             old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             old.close()
             image.replace(draft)
@@ -244,12 +244,16 @@ def _salvage(image: Path, draft: Path, found: Recovery) -> None:
     remove_files(witness_path(draft))
 
 
-def _count(connection: sqlite3.Connection, table: str) -> int:
+_NOT_DROPPED = "WHERE id NOT LIKE '/%'"
+"""Leaves out sessions whose rows are being deleted (see `purge`)."""
+
+
+def _count(connection: sqlite3.Connection, table: str, where: str = "") -> int:
     """Return the number of rows of a table; 0 if it does not exist."""
     names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if table not in names:
         return 0
-    counted: int = connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608 - a constant
+    counted: int = connection.execute(f"SELECT count(*) FROM {table} {where}").fetchone()[0]  # noqa: S608 - a constant
     return counted
 
 
@@ -278,6 +282,8 @@ class _Salvage:
 
     def _copy_session(self, table: str, row: tuple[object, ...]) -> None:
         name, number = row[:2]
+        if str(name).startswith("/"):  # dropped
+            return
         order = ("submissions", "tasks", "claims", "attempts", "results", "payloads")
         try:
             rows = {part: list(self._rows(part, f"WHERE session = {number}")) for part in order}

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 import msgspec
-from sqlalchemy import Connection, and_, case, exists, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Table, and_, case, exists, func, or_, select
 
 from ullage.model.allocation import Allocation
 from ullage.model.application import Application
@@ -30,6 +30,7 @@ from ullage.service.store_port import (
 )
 from ullage.storage import tables
 from ullage.storage.past import last_number, read_capacity, read_open_history, read_open_stays
+from ullage.storage.purge import DROPPED, IS_DROPPED, last_dropped
 
 T = TypeVar("T")
 
@@ -67,7 +68,7 @@ def read_snapshot(connection: Connection) -> Snapshot:
         alive_at=max(newest.at if newest else 0.0, capacity.ended_at if capacity else 0.0),
         history=read_open_history(connection),
         stays=read_open_stays(connection),
-        last_session=last_number(connection, tables.history),
+        last_session=max(last_number(connection, tables.history), last_dropped(connection)),
         last_stay=last_number(connection, tables.stays),
         capacity=capacity,
     )
@@ -80,13 +81,14 @@ def _values(connection: Connection, table: str, kind: type[T]) -> tuple[T, ...]:
 
 
 def _read_sessions(connection: Connection) -> tuple[StoredSession, ...]:
-    counts, last = _read_counts(connection)
-    tasks = _read_tasks(connection)
-    submissions = _read_submissions(connection)
+    dropped = connection.execute(DROPPED.limit(1)).scalar() is not None
+    counts, last = _read_counts(connection, without_dropped=dropped)
+    tasks = _read_tasks(connection, without_dropped=dropped)
+    submissions = _read_submissions(connection, without_dropped=dropped)
     found = []
     source = tables.sessions
     for number, value, data in connection.execute(
-        select(source.c.number, source.c.value, source.c.common_data).order_by(source.c.number)
+        select(source.c.number, source.c.value, source.c.common_data).where(~IS_DROPPED).order_by(source.c.number)
     ):
         session = msgspec.json.decode(value, type=SessionInfo)
         pending = tasks.get(number, [])
@@ -102,11 +104,18 @@ def _read_sessions(connection: Connection) -> tuple[StoredSession, ...]:
     return tuple(found)
 
 
-def _read_counts(connection: Connection) -> tuple[dict[int, dict[str, int]], dict[int, int]]:
+def _stored(table: Table, *, without_dropped: bool) -> list[ColumnElement[bool]]:
+    """Return the condition for rows of sessions that are not dropped; none if there are no others."""
+    return [table.c.session.not_in(DROPPED)] if without_dropped else []
+
+
+def _read_counts(connection: Connection, *, without_dropped: bool) -> tuple[dict[int, dict[str, int]], dict[int, int]]:
     counts: dict[int, dict[str, int]] = defaultdict(dict)
     last: dict[int, int] = {}
-    query = select(_results.c.session, _results.c.state, func.count(), func.max(_results.c.sequence)).group_by(
-        _results.c.session, _results.c.state
+    query = (
+        select(_results.c.session, _results.c.state, func.count(), func.max(_results.c.sequence))
+        .where(*_stored(_results, without_dropped=without_dropped))
+        .group_by(_results.c.session, _results.c.state)
     )
     for number, state, count, sequence in connection.execute(query):
         counts[number][state] = count
@@ -114,7 +123,7 @@ def _read_counts(connection: Connection) -> tuple[dict[int, dict[str, int]], dic
     return counts, last
 
 
-def _read_tasks(connection: Connection) -> dict[int, list[StoredTask]]:
+def _read_tasks(connection: Connection, *, without_dropped: bool) -> dict[int, list[StoredTask]]:
     query = (
         select(
             _tasks.c.session,
@@ -127,7 +136,7 @@ def _read_tasks(connection: Connection) -> dict[int, list[StoredTask]]:
         )
         .join(_submissions, tables.of_submission)
         .outerjoin(_attempts, tables.of_task(_attempts))
-        .where(_UNFINISHED)
+        .where(_UNFINISHED, *_stored(_tasks, without_dropped=without_dropped))
         .order_by(_tasks.c.session, _tasks.c.task)
     )
     found: dict[int, list[StoredTask]] = defaultdict(list)
@@ -136,7 +145,7 @@ def _read_tasks(connection: Connection) -> dict[int, list[StoredTask]]:
     return found
 
 
-def _read_submissions(connection: Connection) -> dict[int, list[StoredSubmission]]:
+def _read_submissions(connection: Connection, *, without_dropped: bool) -> dict[int, list[StoredSubmission]]:
     mine = and_(
         _tasks.c.session == _submissions.c.session,
         _tasks.c.task >= _submissions.c.first,
@@ -144,14 +153,18 @@ def _read_submissions(connection: Connection) -> dict[int, list[StoredSubmission
     )
     stored = or_(_submissions.c.shared.is_not(None), _submissions.c.payload.is_not(None))
     needed = and_(stored, exists().where(mine, _UNFINISHED))
-    query = select(
-        _submissions.c.session,
-        _submissions.c.submission,
-        _submissions.c.key,
-        _submissions.c.first,
-        _submissions.c["count"],
-        case((needed, tables.payload_of(_submissions, "shared"))),
-    ).order_by(_submissions.c.session, _submissions.c.submission)
+    query = (
+        select(
+            _submissions.c.session,
+            _submissions.c.submission,
+            _submissions.c.key,
+            _submissions.c.first,
+            _submissions.c["count"],
+            case((needed, tables.payload_of(_submissions, "shared"))),
+        )
+        .where(*_stored(_submissions, without_dropped=without_dropped))
+        .order_by(_submissions.c.session, _submissions.c.submission)
+    )
     found: dict[int, list[StoredSubmission]] = defaultdict(list)
     for number, *fields in connection.execute(query):
         found[number].append(StoredSubmission(*fields))

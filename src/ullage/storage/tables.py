@@ -243,7 +243,7 @@ ACCOUNTS = (history, stays, capacity)
 """The tables of the history, whose rows are replaced by number."""
 
 # The tables of a task in the order in which foreign keys permit deletion.
-SESSION_TABLES = (claims, attempts, results, tasks, submissions, payloads)
+TASK_TABLES = (claims, attempts, results, tasks)
 
 of_submission = and_(submissions.c.session == tasks.c.session, submissions.c.submission == tasks.c.submission)
 """Joins a task with its submission."""

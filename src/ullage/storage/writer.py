@@ -19,6 +19,7 @@ from ullage.service.store_port import AddClaims, AddResults, AddTasks, Record
 from ullage.storage.batch import Batch
 from ullage.storage.database import Database
 from ullage.storage.failure import disk_full, is_full, storage_closed, storage_failed
+from ullage.storage.purge import STEP_ROWS, delete_rows
 
 _RECLAIM_PAGES = 2048
 """Pages returned to the file system at a time, so that no write waits long."""
@@ -59,7 +60,8 @@ class Writer:
         self._gate = Lock()  # no request may enter the queue behind the None that ends the thread
         self._closed = False
         self._failure: Exception | None = None
-        self._reclaiming = True  # an earlier process may have left free pages
+        # An earlier process may have left rows of dropped sessions, and free pages.
+        self._deleting = self._reclaiming = True
         self._shrunk = False
         self._numbers: dict[str, int] = {}
         self._thread = Thread(target=self._run, name="ullage-store", daemon=True)
@@ -96,12 +98,12 @@ class Writer:
                     self._write_group(group)
                 else:
                     self._sync_witness()
-                if more and self._reclaiming and self._failure is None:
-                    self._reclaim()
+                if more and self._failure is None:
+                    self._tidy()
 
     def _collect(self, group: list[_Request]) -> bool:
         """Take queued writes; wait for the first one unless there is other work. Return False at the end."""
-        block = not self._reclaiming or self._failure is not None
+        block = not (self._deleting or self._reclaiming) or self._failure is not None
         wait_s = None if self._database.is_synced or self._failure is not None else _QUIET_S
         rows = 0
         while rows < _GROUP_ROWS:
@@ -167,7 +169,24 @@ class Writer:
                     batch.add(record)
             batch.flush()
             self._database.count(connection)
+        self._deleting = self._deleting or batch.left_rows
         self._reclaiming = self._reclaiming or batch.dropped_sessions
+
+    def _tidy(self) -> None:
+        """Do one step of what is left to do without a caller who waits for it."""
+        if self._deleting:
+            self._run_steps(self._delete_rows, self._database.attest)
+        elif self._reclaiming:
+            self._reclaim()
+
+    def _delete_rows(self) -> None:
+        """Delete some rows of dropped sessions."""
+        with self._database.transaction() as connection:
+            left = delete_rows(connection, STEP_ROWS)
+            if left < STEP_ROWS:
+                self._database.count(connection)
+                self._reclaiming = True
+            self._deleting = left <= 0
 
     def _reclaim(self) -> None:
         self._run_steps(self._vacuum, self._database.attest)
