@@ -6,6 +6,7 @@ response: `InvalidRequest`, `NotFound`, `Conflict`. An invalid name is an `Inval
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypedDict, Unpack
@@ -42,6 +43,9 @@ from ullage.wire.session import (
 if TYPE_CHECKING:
     from ullage.wire.details import SessionDetails, TaskDetails
     from ullage.wire.node_topology import TopologyBody
+
+EXECUTOR = "ULLAGE_EXECUTOR"
+"""The variable with the executor that this process runs in."""
 
 PAGE = 1000
 """Entries of a page."""
@@ -332,7 +336,8 @@ class Api(ServerReads):
 
     def results(self, session: str, after: int, limit: int = PAGE, wait_s: float = 0.0) -> Results:
         """Return results after a cursor; the server waits up to `wait_s` seconds for the first one."""
-        path = path_of("sessions", session, "results", after=after, limit=limit, wait=wait_s)
+        executor = os.environ.get(EXECUTOR) if wait_s else None
+        path = path_of("sessions", session, "results", after=after, limit=limit, wait=wait_s, executor=executor)
         answer = self.transport.request("GET", path, packed=True, wait_s=wait_s)
         return msgspec.msgpack.decode(answer, type=Results)
 

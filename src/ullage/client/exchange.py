@@ -224,14 +224,19 @@ class Exchange:
     def _warn_of_reason(self) -> None:
         """Warn of why nothing runs, once, and of what time does not mend: who waits for a result sees nothing else."""
         body = self._api.session(self._session)
+        if body.awaiting:
+            self._warn_once("; ".join(self._api.why(self._session).warnings))
         lasts = body.reason in _LASTING
         if body.reason is None or not (lasts or (not body.running and not self._warned)):
             return
         why = self._api.why(self._session)
         if why.held and not lasts:
             return
-        text = f"session {self._session} waits: {'; '.join((why.summary, *why.suggestions))}"
-        if text != self._warned:
+        self._warn_once("; ".join((why.summary, *why.suggestions)))
+
+    def _warn_once(self, reason: str) -> None:
+        text = f"session {self._session} waits: {reason}"
+        if reason and text != self._warned:
             self._warned = text
             _warn(text)
 

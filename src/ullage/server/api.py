@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -15,7 +15,7 @@ from ullage.model.error import invalid
 from ullage.model.identity import Role
 from ullage.model.name import check_name
 from ullage.model.session import SessionSpec
-from ullage.model.task import TaskState
+from ullage.model.task import TaskResult, TaskState
 from ullage.server import bodies
 from ullage.server.access import Authorizer, Whose, caller_of, needs
 from ullage.server.answers import Answers, OneSession, application_body, result_body, task_body
@@ -25,8 +25,10 @@ from ullage.server.parameters import page_of, session_of, task_of
 from ullage.server.routes import TOTAL, Answer, LongBody, route
 from ullage.server.session_list import SessionQuery
 from ullage.service.journal import Callback
+from ullage.service.nested_waits import awaited
 from ullage.service.service import UllageService
 from ullage.service.stop_rules import STOP_GRACE_S
+from ullage.service.store_port import Page
 from ullage.wire.body import body_of
 from ullage.wire.catalog import ApplicationBody, PutApplicationBody, PutQueueBody, QueueBody
 from ullage.wire.event import EventBody
@@ -339,12 +341,26 @@ class ServerApi:
         session = session_of(request)
         return CancelledTasks(tasks=await durable(self._service.tasks.cancel_some, session, body.tasks))
 
-    @route("GET", "/v1/sessions/{session}/results", "tasks", query=("after", "limit", "wait"))
+    @route("GET", "/v1/sessions/{session}/results", "tasks", query=("after", "limit", "wait", "executor"))
     @needs(Role.USER, Whose.OWN)
     async def list_results(self, request: Request) -> Results:
-        """Return results after a cursor; `wait` is how long to wait for the first one."""
+        """Return results after a cursor; `wait` is how long to wait for the first one.
+
+        A client in an executor names it (`executor`), so that `why` finds tasks that wait for each other.
+        """
         session, page = session_of(request), page_of(request, default=1000)
         ends_at = asyncio.get_running_loop().time() + _wait_s(request)
+        with awaited(self._service.state, request.query_params.get("executor"), session):
+            found, closed = await self._wait_for_results(session, page, ends_at)
+        following = max((result.sequence for result in found), default=page.after)
+        return Results(
+            results=[result_body(result) for result in found],
+            next=following,
+            closed=closed and following == self._service.state.session(session).durable,
+        )
+
+    async def _wait_for_results(self, session: str, page: Page, ends_at: float) -> tuple[Sequence[TaskResult], bool]:
+        """Return the results of a page, and whether no more will come."""
         while True:
             found = self._service.tasks.recent_results(session, page)
             if found is None:
@@ -353,14 +369,8 @@ class ServerApi:
             record = self._service.state.session(session)
             closed = not record.open and record.durable == record.sequence
             if found or closed or left <= 0:
-                break
+                return found, closed
             await self._service.news.wait(session, left)
-        following = max((result.sequence for result in found), default=page.after)
-        return Results(
-            results=[result_body(result) for result in found],
-            next=following,
-            closed=closed and following == record.durable,
-        )
 
 
 def _name(request: Request) -> str:

@@ -88,6 +88,7 @@ QUERY = {
     "after": Parameter("only items after this number", _COUNT),
     "limit": Parameter("the most items of the answer", {"type": "integer", "minimum": 1, "maximum": MAX_PAGE}),
     "wait": Parameter("the most seconds to wait for the first result", {"type": "number", "minimum": 0}),
+    "executor": Parameter("the executor whose task waits for the results, if one does"),
     "follow": Parameter(
         "whether the answer continues until the task ends", {"type": "string", "enum": ["0", "1", "false", "true"]}
     ),

@@ -23,7 +23,10 @@ from ullage.wire.session import SessionBody
 
 
 class SessionFacts(NamedTuple):
-    """A session. `held` counts its working `executors`; `running_since` is when its oldest running task was sent."""
+    """A session. `held` counts its working `executors`; `running_since` is when its oldest running task was sent.
+
+    `awaiting` counts executors whose task waits for tasks.
+    """
 
     info: SessionInfo
     counts: Mapping[TaskState, int]
@@ -33,6 +36,7 @@ class SessionFacts(NamedTuple):
     waiting_for: Code | None
     open: bool
     running_since: float | None
+    awaiting: int
 
     @classmethod
     def of(cls, record: SessionRecord) -> SessionFacts:
@@ -48,6 +52,7 @@ class SessionFacts(NamedTuple):
             waiting_for=record.waiting_for,
             open=record.open,
             running_since=min(sent, default=None),
+            awaiting=sum(bool(executor.awaits) for executor in executors.values()),
         )
 
 

@@ -57,6 +57,7 @@ from ullage.service.fair_share import fair_share_of
 from ullage.service.gangs import GangRequests
 from ullage.service.journal import Callback, Journal, in_one_write
 from ullage.service.loop import Loop
+from ullage.service.nested_waits import nested_waits, with_nested
 from ullage.service.news import News
 from ullage.service.nodes import Nodes
 from ullage.service.nominations import NominatedRequests
@@ -266,10 +267,11 @@ class UllageService:
         why, info, last = self.loop.explaining(record.id, open_=record.open), record.session, record.last_failure
         waits, counts = text_of_waits(info, self.state), dict(record.counts)
         unmet = distinct(unmet_guarantees(self.state.queues.values(), self.state.fleet.total))
+        nested = nested_waits(self.state, record)
 
         def explain() -> Reasons:
             reasons = with_dependencies(with_failures(why(), info, last), info, waits)
-            return with_unmet(with_ends(reasons, info.id, counts), unmet)
+            return with_nested(with_unmet(with_ends(reasons, info.id, counts), unmet), nested)
 
         return explain
 

@@ -249,7 +249,8 @@ class ExecutorRecord:
     `placement` is its place on the node; `note` says if it does not run there. Other work was evicted for its
     `winner`, and the protection ends no later than `shielded_until`. `failures_before` are the failures of its session
     when it was bound; `served` says that a task ended on it. An executor that is `yielding`, or ends by an `eviction`,
-    gets no further task. `memory_peak_bytes` is the most memory that it is known to have had.
+    gets no further task. `memory_peak_bytes` is the most memory that it is known to have had. Clients in it wait for
+    results of the sessions that it `awaits`, so many of each.
     """
 
     id: str
@@ -280,6 +281,7 @@ class ExecutorRecord:
     placement: ZonePlacement | None = None
     note: str = ""
     memory_peak_bytes: int | None = None
+    awaits: dict[str, int] = field(default_factory=dict)
     shared_sent: deque[int] = field(default_factory=lambda: deque(maxlen=MAX_SHARED_DATA))
 
     @property

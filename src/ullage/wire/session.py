@@ -134,7 +134,7 @@ class SessionBody(View, frozen=True, kw_only=True):
     else idle. `after` are its dependencies, and `awaits` those that are not fulfilled yet.
 
     `task_timeout_s` is the time limit of each of its tasks, of the session, else of its application. `running_since` is
-    when the running task was sent that has run longest.
+    when the running task was sent that has run longest. `awaiting` counts the executors whose task waits for tasks.
 
     `warnings` are in the response to its creation, and to a change: what can never be satisfied, and what to ask for
     instead.
@@ -172,6 +172,7 @@ class SessionBody(View, frozen=True, kw_only=True):
     array: str | None = None
     task_timeout_s: float | None = None
     running_since: float | None = None
+    awaiting: int = 0
 
 
 class ExecBody(Schema, frozen=True, kw_only=True):
