@@ -12,14 +12,14 @@ from typing import BinaryIO, NamedTuple
 from ullage.client.api import Api
 from ullage.client.body import encode_body
 from ullage.client.deadline import Deadline
-from ullage.client.terminal import LOST_TEXT, WOULD_BLOCK, open_exec
+from ullage.client.program_stream import ProgramStream
+from ullage.client.terminal import open_exec
 from ullage.client.transport import ANSWER_S
 from ullage.model.environment import check_environment
 from ullage.model.error import Conflict, InvalidRequest, Unavailable, invalid
 from ullage.wire.session import ExecBody
-from ullage.wire.terminal import CHUNK, CODE, MOST_ORDER, SIZE, Frame, FrameKind, TerminalReader, encode
+from ullage.wire.terminal import CHUNK, CODE, MOST_ORDER, SIZE, Frame, FrameKind
 
-_MOST_WAITING = 256 * 1024
 _LONGEST_WAIT_S = 3600.0
 _TASK = 1
 
@@ -118,14 +118,12 @@ class _Exchange:
     """The copying between a program and its ends."""
 
     def __init__(self, stream: socket.socket, ends: ProgramEnds) -> None:
-        stream.setblocking(False)
-        self._stream = stream
+        self._stream = ProgramStream(stream)
+        self._stream.put(FrameKind.RESIZE, SIZE.pack(0, 0))
         self._input = memoryview(ends.stdin).cast("B")
         self._sends_input = True
         self._memory = (io.BytesIO(), io.BytesIO())
         self._files = (ends.stdout or self._memory[0], ends.stderr or self._memory[1])
-        self._reader = TerminalReader()
-        self._to_server = bytearray(encode(FrameKind.RESIZE, SIZE.pack(0, 0)))
         self._code: int | None = None
 
     def outputs(self) -> tuple[bytes, bytes]:
@@ -138,51 +136,29 @@ class _Exchange:
         while self._code is None and (left := deadline.remaining()) != 0:
             self._fill()
             self._wait(left)
-            self._write()
+            self._sends_input &= self._stream.send()
             self._read(deadline)
         return self._code
 
     def _wait(self, seconds: float | None) -> None:
         poll = select.poll()
         with suppress(ValueError):  # it was closed by another thread, which the next read finds
-            poll.register(self._stream, select.POLLIN | (select.POLLOUT if self._to_server else 0))
+            poll.register(self._stream.socket, self._stream.events)
             poll.poll(None if seconds is None else 1000 * min(seconds, _LONGEST_WAIT_S))
 
     def _fill(self) -> None:
-        """Encode as much of the input as is sent next."""
-        while self._sends_input and len(self._to_server) < _MOST_WAITING:
+        """Put as much of the input as is sent next."""
+        while self._sends_input and self._stream.takes_more:
             if self._input:
-                self._to_server += encode(FrameKind.STDIN, bytes(self._input[:CHUNK]))
+                self._stream.put(FrameKind.STDIN, bytes(self._input[:CHUNK]))
                 self._input = self._input[CHUNK:]
             else:
-                self._to_server += encode(FrameKind.EOF)
+                self._stream.put(FrameKind.EOF)
                 self._sends_input = False
 
-    def _write(self) -> None:
-        if not self._to_server:
-            return
-        try:
-            sent = self._stream.send(self._to_server)
-        except WOULD_BLOCK:
-            return
-        except OSError:  # the server is gone, or the program has ended, which is read next
-            self._to_server.clear()
-            self._sends_input = False
-            return
-        del self._to_server[:sent]
-
     def _read(self, deadline: Deadline) -> None:
-        """Read until nothing is left: TLS may hold more than the socket shows."""
-        while self._code is None and deadline.remaining() != 0:
-            try:
-                data = self._stream.recv(CHUNK)
-            except WOULD_BLOCK:
-                return
-            except OSError:
-                data = b""
-            if not data:
-                raise Unavailable(LOST_TEXT, code="program-lost")
-            for frame in self._reader.feed(data):
+        while self._code is None and deadline.remaining() != 0 and (frames := self._stream.read()) is not None:
+            for frame in frames:
                 self._handle(frame)
 
     def _handle(self, frame: Frame) -> None:

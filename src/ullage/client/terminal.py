@@ -6,7 +6,6 @@ import os
 import select
 import signal
 import socket
-import ssl
 import termios
 import tty
 from collections.abc import Callable, Iterator
@@ -17,16 +16,13 @@ from typing import BinaryIO, NamedTuple
 
 from ullage.client.api import Api
 from ullage.client.body import encode_body
+from ullage.client.program_stream import ProgramStream
 from ullage.client.transport import path_of
-from ullage.model.error import Unavailable
 from ullage.wire.session import ExecBody
 from ullage.wire.terminal import CHUNK, CODE, PROTOCOL, SIZE, Frame, FrameKind, TerminalReader, encode
 
-_MOST_WAITING = 256 * 1024
 _NO_SIZE = SIZE.pack(0, 0)
 _ENDS = (FrameKind.EXIT, FrameKind.END, FrameKind.TAKEN)
-WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-LOST_TEXT = "the connection to the server was lost; a server that ends, ends the program too"
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals that a program without a terminal gets. One with a terminal gets them as keys."""
 
@@ -155,14 +151,12 @@ class _Connection:
         resized: list[int],
         leaves: bool,
     ) -> None:
-        stream.setblocking(False)
-        self._stream, self._ends, self._wake, self._leaves = stream, ends, wake, leaves
+        self._stream, self._ends, self._wake, self._leaves = ProgramStream(stream), ends, wake, leaves
         self._signals, self._resized = signals, resized
         self._sent_signals: set[int] = set()
-        self._reader = TerminalReader()
-        self._to_server = bytearray(encode(FrameKind.RESIZE, self._size()))
+        self._stream.put(FrameKind.RESIZE, self._size())
         for begin in range(0, len(ends.before), CHUNK):
-            self._to_server += encode(FrameKind.STDIN, ends.before[begin : begin + CHUNK])
+            self._stream.put(FrameKind.STDIN, ends.before[begin : begin + CHUNK])
         self._reads_input = True
         self._ended: ProgramEnd | None = None
 
@@ -174,8 +168,8 @@ class _Connection:
     def _step(self) -> None:
         poll = select.poll()
         poll.register(self._wake, select.POLLIN)
-        poll.register(self._stream, select.POLLIN | (select.POLLOUT if self._to_server else 0))
-        if self._reads_input and len(self._to_server) < _MOST_WAITING:
+        poll.register(self._stream.socket, self._stream.events)
+        if self._reads_input and self._stream.takes_more:
             poll.register(self._ends.stdin, select.POLLIN)
         ready = {descriptor for descriptor, _ in poll.poll()}
         if self._wake in ready:
@@ -183,20 +177,20 @@ class _Connection:
         self._pass_signals()
         if self._ends.stdin in ready:
             self._read_input()
-        self._write()
-        if self._stream.fileno() in ready:
+        self._stream.send()
+        if self._stream.socket.fileno() in ready:
             self._read()
 
     def _pass_signals(self) -> None:
         while self._resized:
             self._resized.clear()
-            self._to_server += encode(FrameKind.RESIZE, self._size())
+            self._stream.put(FrameKind.RESIZE, self._size())
         while self._signals:
             number = self._signals.pop()
             if number in self._sent_signals:
                 raise KeyboardInterrupt
             self._sent_signals.add(number)
-            self._to_server += encode(FrameKind.SIGNAL, CODE.pack(number))
+            self._stream.put(FrameKind.SIGNAL, CODE.pack(number))
 
     def _read_input(self) -> None:
         try:
@@ -205,48 +199,26 @@ class _Connection:
             data = b""
         if not data:
             self._reads_input = False
-            self._to_server += encode(FrameKind.EOF)
+            self._stream.put(FrameKind.EOF)
             return
         leaves = False
         if self._ends.terminal:
             data, leaves = self._ends.keys.feed(data)
         if data:
-            self._to_server += encode(FrameKind.STDIN, data)
+            self._stream.put(FrameKind.STDIN, data)
         if leaves:
             self._leave()
 
     def _leave(self) -> None:
         """Detach. What the user has typed before is sent first."""
         if self._leaves:
-            self._to_server += encode(FrameKind.DETACH)
-        self._stream.setblocking(True)
-        self._stream.sendall(self._to_server)
+            self._stream.put(FrameKind.DETACH)
+        self._stream.send_rest()
         self._ended = DETACHED
 
-    def _write(self) -> None:
-        if not self._to_server:
-            return
-        try:
-            sent = self._stream.send(self._to_server)
-        except WOULD_BLOCK:
-            return
-        except OSError:  # the server is gone, or the program has ended, which is read next
-            self._to_server.clear()
-            return
-        del self._to_server[:sent]
-
     def _read(self) -> None:
-        """Read until nothing is left: TLS may hold more than the socket shows."""
-        while self._ended is None:
-            try:
-                data = self._stream.recv(CHUNK)
-            except WOULD_BLOCK:
-                return
-            except OSError:
-                data = b""
-            if not data:
-                raise Unavailable(LOST_TEXT, code="program-lost")
-            for frame in self._reader.feed(data):
+        while self._ended is None and (frames := self._stream.read()) is not None:
+            for frame in frames:
                 self._handle(frame)
 
     def _handle(self, frame: Frame) -> None:
