@@ -15,6 +15,9 @@ ifneq ($(wildcard $(CONTROL_PLANE)/kube-apiserver),)
 export KUBEBUILDER_ASSETS ?= $(CONTROL_PLANE)
 endif
 
+# A process takes tests of another one only at the end: until then the tests of a module share the servers that it starts.
+SHARED := --maxprocesses 8 --dist worksteal
+
 .PHONY: run warm test quick test-kernel search days request-days mutate check bench format lock control-plane clean docs site pictures
 
 run: $(RUNS)
@@ -24,11 +27,11 @@ warm: $(READY)
 	@$(WARM)
 
 test: warm
-	@$(BIN)/python -m pytest -n auto --maxprocesses 8 $(ARGS)
+	@$(BIN)/python -m pytest -n auto $(SHARED) $(ARGS)
 
 # Without the compiler nothing waits for it: the core in about a minute, or the tests that ARGS names.
 quick: $(READY)
-	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -m "not long" --hypothesis-profile=quick $(if $(ARGS),$(ARGS),-n auto --maxprocesses 8 tests/core tests/binding)
+	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -m "not long" --hypothesis-profile=quick $(if $(ARGS),$(ARGS),-n auto $(SHARED) tests/core tests/binding)
 
 # What is compiled gives the same answers uncompiled, and reads no row that is not there: NumPy checks each index.
 KERNEL_TESTS := tests/core/test_placement.py tests/core/test_allocator_cases.py tests/core/test_allocator_oracle.py \
@@ -38,11 +41,11 @@ KERNEL_TESTS := tests/core/test_placement.py tests/core/test_allocator_cases.py 
 	tests/core/test_zone_oracle.py tests/core/test_zone_routes.py tests/core/test_zone_pairs.py tests/core/test_zone_score.py
 
 test-kernel: $(READY)
-	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -n auto $(KERNEL_TESTS)
+	@NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q -n auto $(SHARED) $(KERNEL_TESTS)
 
 # The properties and random histories on other examples at each run, and more of them than `make test` tries.
 search: warm
-	@$(BIN)/python -m pytest -n auto --maxprocesses 8 -m "hypothesis or seeds" --hypothesis-profile=search $(ARGS)
+	@$(BIN)/python -m pytest -n auto $(SHARED) -m "hypothesis or seeds" --hypothesis-profile=search $(ARGS)
 
 # Nobody is evicted in vain: whole days of the service on a virtual clock, after one another.
 days: $(READY)

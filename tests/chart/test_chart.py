@@ -36,6 +36,9 @@ schemas = pytest.importorskip(
 jsonschema = pytest.importorskip("jsonschema", reason="no jsonschema, which the lock has")
 
 CHART = Path(__file__).parents[2] / "charts/ullage"
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The one in C reads the manifests in a tenth of the time."""
+
 OLDEST, NEWEST = "1.30", "1.36"
 OWN = {"existingServer": "a", "existingClient": "b", "caBundle": "QQ=="}
 CASES: dict[str, dict[str, Any]] = {
@@ -126,7 +129,7 @@ every_case = pytest.mark.parametrize("values", CASES.values(), ids=CASES)
 
 def render(values: dict[str, Any] | None = None, name: str = "ullage", namespace: str = "gpus") -> list[dict[str, Any]]:
     texts = helm.Chart.load(CHART).render(values or {}, name=name, namespace=namespace)
-    return [document for text in texts.values() for document in yaml.safe_load_all(text) if document]
+    return [document for text in texts.values() for document in yaml.load_all(text, LOADER) if document]
 
 
 def of_kind(documents: list[dict[str, Any]], *kinds: str) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from docs.site import ROOT, SITE, build, faults
@@ -114,10 +115,15 @@ def test_a_reader_finds_a_page_by_search_and_nothing_is_loaded_from_elsewhere(
         assert window.complaints() == []
 
 
-@pytest.mark.parametrize("module", ["ullage", "ullage.allocator", "ullage.client.allocations"])
-def test_every_public_name_has_a_docstring(module: str) -> None:
+@pytest.fixture(scope="module")
+def package() -> Any:
+    """The package as the documentation reads it, without an import."""
     griffe = pytest.importorskip("griffe", reason="griffelib is in the lock, and not installed here")
-    package = griffe.load("ullage", search_paths=[str(ROOT / "src")], resolve_aliases=True)
+    return griffe.load("ullage", search_paths=[str(ROOT / "src")], resolve_aliases=True)
+
+
+@pytest.mark.parametrize("module", ["ullage", "ullage.allocator", "ullage.client.allocations"])
+def test_every_public_name_has_a_docstring(package: Any, module: str) -> None:
     home = package[module.removeprefix("ullage.")] if "." in module else package
     missing = []
     for name in set(home.exports or ("Allocations",)) - {"__version__"}:
