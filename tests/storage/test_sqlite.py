@@ -302,7 +302,8 @@ class Disk:
         assert store._database is not None
         with store._database.reading() as connection:
             self.pages = connection.exec_driver_sql("PRAGMA page_count").scalar_one() + 4
-        event.listen(store._database._writer, "begin", self._limit)
+        with store._database.turn:  # a list of listeners must not change while a transaction begins
+            event.listen(store._database._writer, "begin", self._limit)
 
     def _limit(self, connection: Connection) -> None:
         connection.exec_driver_sql(f"PRAGMA max_page_count = {self.pages}")

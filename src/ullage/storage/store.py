@@ -33,6 +33,7 @@ from ullage.storage.pages import (
     read_tasks,
 )
 from ullage.storage.past import has_expired, read_history, read_stays, read_usage
+from ullage.storage.purge import last_dropped
 from ullage.storage.schema import migrate
 from ullage.storage.snapshot import read_snapshot
 from ullage.storage.swap import finish_swap
@@ -92,12 +93,13 @@ class SqliteStore:
             self._begin_epoch(database)
             with database.reading() as connection:
                 snapshot = read_snapshot(connection)
+                left_rows = last_dropped(connection) > 0
         except BaseException:
             if self._writer is None:
                 database.close()
             raise
         if self._writer is None:
-            self._database, self._writer = database, Writer(database, self._room_changed)
+            self._database, self._writer = database, Writer(database, self._room_changed, left_rows=left_rows)
         return snapshot
 
     def write(self, *records: Record) -> Future[None]:

@@ -52,7 +52,10 @@ class Writer:
     opened again, and the memory of the service is ahead of it. The process must restart from the last commit.
     """
 
-    def __init__(self, database: Database, notify_room: Callable[[Unavailable | None], None]) -> None:
+    def __init__(
+        self, database: Database, notify_room: Callable[[Unavailable | None], None], *, left_rows: bool = False
+    ) -> None:
+        """`left_rows` says that an earlier process has left rows of dropped sessions."""
         self._database = database
         self._notify_room = notify_room
         self._closing = Event()
@@ -60,8 +63,8 @@ class Writer:
         self._gate = Lock()  # no request may enter the queue behind the None that ends the thread
         self._closed = False
         self._failure: Exception | None = None
-        # An earlier process may have left rows of dropped sessions, and free pages.
-        self._deleting = self._reclaiming = True
+        self._deleting = left_rows
+        self._reclaiming = True  # an earlier process may have left free pages
         self._shrunk = False
         self._numbers: dict[str, int] = {}
         self._thread = Thread(target=self._run, name="ullage-store", daemon=True)
