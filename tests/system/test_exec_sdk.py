@@ -68,6 +68,28 @@ def test_its_input_is_passed_whole_and_comes_back_whole(session: ullage.Session,
     assert session.exec(["true"], stdin=given).exit_code == 0
 
 
+class Slow(bytearray):
+    """A file that takes some bytes at a time; as long as it is empty it counts as false."""
+
+    def write(self, data: bytes) -> int:
+        self.extend(data[:1000])
+        return len(data[:1000])
+
+
+def test_files_that_take_a_part_at_a_time_get_all(session: ullage.Session) -> None:
+    out: Any = Slow()
+    err: Any = Slow()
+    given = os.urandom(50_001)
+    assert session.exec(["sh", "-c", "cat; echo done >&2"], stdin=given, stdout=out, stderr=err) == (0, b"", b"")
+    assert (bytes(out), bytes(err)) == (given, b"done\n")
+
+
+def test_no_time_at_all_starts_nothing(session: ullage.Session) -> None:
+    for timeout in (0, -1):
+        with pytest.raises(TimeoutError, match="true was not started within"):
+            session.exec(["true"], timeout=timeout)
+
+
 class Sink:
     def write(self, data: bytes) -> int:
         return len(data)
@@ -83,7 +105,7 @@ def test_a_program_that_takes_too_long_is_hung_up(session: ullage.Session, word:
 
 def test_what_is_asked_for_is_checked(client: ullage.Client, session: ullage.Session) -> None:
     wrong: Any
-    for wrong in ("ls -l", [], [""], ["ls", 3], b"ls"):
+    for wrong in ("ls -l", [], [""], ["ls", 3], b"ls", None, 3):
         with pytest.raises(ullage.InvalidRequest, match="write the program and each of its arguments as a text"):
             session.exec(wrong)
     with pytest.raises(ullage.InvalidRequest, match="a name of a variable"):
@@ -93,7 +115,7 @@ def test_what_is_asked_for_is_checked(client: ullage.Client, session: ullage.Ses
     wrong = "text"
     with pytest.raises(ullage.InvalidRequest, match=r"text\.encode\(\)"):
         session.exec(["cat"], stdin=wrong)
-    for wrong in (0, "1"):
+    for wrong in (0, "1", True):
         with pytest.raises(ullage.InvalidRequest, match="tasks have numbers from 1"):
             session.exec(["true"], task=wrong)
     with pytest.raises(ullage.NotFound):

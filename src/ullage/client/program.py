@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import select
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import BinaryIO, NamedTuple
 
@@ -64,7 +64,7 @@ def program_of(argv: Sequence[str], env: Mapping[str, str] | None) -> ExecBody:
         InvalidRequest: it is no list of words, a variable cannot be set, or all together are too large.
 
     """
-    words = [] if isinstance(argv, str | bytes) else list(argv)
+    words = list(argv) if isinstance(argv, Iterable) and not isinstance(argv, str | bytes) else []
     if not words or not words[0] or not all(isinstance(word, str) for word in words):
         raise invalid("argv", argv, 'write the program and each of its arguments as a text, as in ["ls", "-l"]')
     variables = dict(env or {})
@@ -89,7 +89,7 @@ def run_program(
         Unavailable: no server answers, or the connection was lost (`program-lost`).
 
     """
-    if task is not None and (not isinstance(task, int) or task < _TASK):
+    if task is not None and (not isinstance(task, int) or isinstance(task, bool) or task < _TASK):
         raise invalid("task", task, "tasks have numbers from 1, as `future.task`")
     if not isinstance(ends.stdin, bytes | bytearray | memoryview):
         raise invalid("stdin", ends.stdin, "bytes are needed; those of a text are text.encode()")
@@ -105,7 +105,7 @@ def run_program(
             stream = context.enter_context(open_exec(api, session, number, program))
         except Unavailable as error:
             if deadline.remaining() == 0:
-                raise TimeoutError(f"{error.message} within {timeout:g} s") from error
+                raise TimeoutError(f"{program.argv[0]} was not started within {timeout:g} s") from error
             raise
         exchange = _Exchange(stream, ends)
         code = exchange.run(deadline)
@@ -123,7 +123,8 @@ class _Exchange:
         self._input = memoryview(ends.stdin).cast("B")
         self._sends_input = True
         self._memory = (io.BytesIO(), io.BytesIO())
-        self._files = (ends.stdout or self._memory[0], ends.stderr or self._memory[1])
+        given = (ends.stdout, ends.stderr)  # a file may be false, such as one that counts its bytes
+        self._files = [own if file is None else file for file, own in zip(given, self._memory, strict=True)]
         self._code: int | None = None
 
     def outputs(self) -> tuple[bytes, bytes]:
@@ -164,10 +165,19 @@ class _Exchange:
     def _handle(self, frame: Frame) -> None:
         match frame.kind:
             case FrameKind.STDOUT:
-                self._files[0].write(frame.data)
+                out, _ = self._files
+                _write_all(out, frame.data)
             case FrameKind.STDERR:
-                self._files[1].write(frame.data)
+                _, err = self._files
+                _write_all(err, frame.data)
             case FrameKind.EXIT:
                 (self._code,) = CODE.unpack(frame.data)
             case FrameKind.END:
                 raise Conflict(frame.data.decode(errors="replace"), code="program-ended")
+
+
+def _write_all(file: BinaryIO, data: bytes) -> None:
+    """Write to a file, which may take a part at a time if it is not buffered."""
+    while data:
+        written = file.write(data)
+        data = data[written:] if isinstance(written, int) and written else b""

@@ -46,8 +46,8 @@ class Array(NamedTuple):
         return {
             "ULLAGE_ARRAY_INDEX": str(index),
             "ULLAGE_ARRAY_COUNT": str(len(self.indices)),
-            "ULLAGE_ARRAY_MIN": str(min(self.indices)),
-            "ULLAGE_ARRAY_MAX": str(max(self.indices)),
+            "ULLAGE_ARRAY_MIN": str(self.indices[0]),
+            "ULLAGE_ARRAY_MAX": str(self.indices[-1]),
         }
 
     def __str__(self) -> str:

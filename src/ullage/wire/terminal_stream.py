@@ -24,7 +24,7 @@ async def read_frame(reader: asyncio.StreamReader) -> Frame | None:
 
 async def write_frame(writer: asyncio.StreamWriter, frame: Frame) -> None:
     """Write a frame, and wait while the other side does not read. One that is gone gets nothing."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, RuntimeError):  # the last from uvloop, of a transport that is closed
         writer.write(encode(*frame))
         await writer.drain()
 
