@@ -56,6 +56,10 @@ def test_a_session_that_runs_what_is_waited_for_is_fine() -> None:
         (holder,), (runs,) = executors(lab, "outer"), executors(lab, "inner")
         with awaited(lab.service.state, holder, "inner"):
             assert why(lab, "outer") == []
+            starting = lab.service.state.executors[runs]
+            tasks, starting.tasks = starting.tasks, {}
+            assert why(lab, "outer") == []  # an executor without a task is about to get one
+            starting.tasks = tasks
             lab.session("innermost", owner="ann", tasks=1)
             with awaited(lab.service.state, runs, "innermost"):  # a chain, whose end has no room
                 assert len(why(lab, "outer")) == len(why(lab, "inner")) == 1

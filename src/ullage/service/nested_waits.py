@@ -46,11 +46,11 @@ def _working(record: SessionRecord) -> list[ExecutorRecord]:
 
 
 def _is_stuck(state: State, name: str) -> bool:
-    """Return whether a session has waiting tasks, and none that runs without waiting itself."""
+    """Return whether a session has waiting tasks, and no executor, also one that starts, for them."""
     record = state.sessions.get(name)
     if record is None or not record.counts[TaskState.PENDING]:
         return False
-    return all(executor.awaits for executor in _working(record))
+    return all(executor.awaits for executor in record.executors.values() if not executor.stopping)
 
 
 def _sentence(record: SessionRecord, name: str, working: Iterable[ExecutorRecord]) -> str:
