@@ -17,6 +17,7 @@ from tests.ports import free_port
 from tests.web.browser import WAIT_S, Browser, call, running
 
 SERVE = (
+    "import os; os.environ['NUMBA_DISABLE_JIT'] = '1';"  # as `LiveServer`
     "import sys; from pathlib import Path; from ullage.bootstrap.server import serve;"
     "sys.exit(serve(Path(sys.argv[1]), None, None, int(sys.argv[2]), sys.argv[3]))"
 )
