@@ -98,7 +98,7 @@ class AccessTokens:
         valid = [token for token in links if not self.is_expired(token)]
         for token in (*expired, *valid[: -(MAX_LINKS - 1)]):
             self._end(token, OF_LINK)
-        return self.create(user, role, LINK_S, OF_LINK, done)
+        return self.create(user, role, LINK_S, by=OF_LINK, done=done)
 
     @in_one_write
     def revoke(self, token_id: str, by: str, done: Callback) -> None:
