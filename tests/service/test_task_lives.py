@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import pairwise
 
 import pytest
-from tests.lab import Lab, a_node
+from tests.lab import Lab, Machine, a_node
 
 from ullage.core.placing.policy import Policy
 from ullage.model.application import Application, ApplicationState
@@ -15,6 +16,7 @@ from ullage.model.error import AlreadyExists, Conflict, InvalidRequest, NotFound
 from ullage.model.request import ResourceRequirement
 from ullage.model.session import SessionSpec, SessionState, Setup
 from ullage.model.task import LOST, LOST_LIMIT, TIMED_OUT
+from ullage.service import tasks
 from ullage.service.engine_port import Completed, EngineEvent, ExecutorGone, Returned, TaskOutcome
 from ullage.service.store_port import Page
 
@@ -340,6 +342,37 @@ def test_a_cancelled_session_closes_also_if_a_task_with_retries_fails_meanwhile(
         lab.pump()
         reports.arrive(lab)
         assert not lab.service.state.session("s").open
+
+
+def test_a_session_of_many_tasks_is_cancelled_in_steps_also_over_a_restart(tmp_path, monkeypatch):
+    """Between two steps others are answered; none of its tasks is handed out any more."""
+    monkeypatch.setattr(tasks, "AT_ONCE", 10)
+    with Machine(f"sqlite:///{tmp_path / 'state.db'}", a_node(cpu=2)) as lab:
+        lab.session("s", tasks=30, max_instances=2)
+        lab.service.sessions.cancel("s", nothing)
+        lab.store.write().result()
+        record = lab.service.state.session("s")
+        assert (record.pending, record.open, record.takes_tasks) == (30 - 2 - 10, True, False)
+        lab.restart()
+        record = lab.service.state.session("s")
+        assert not lab.claims()
+        assert lab.counts("s") == {"pending": 0, "running": 0, "succeed": 0, "failed": 0, "cancelled": 30}
+        assert not record.open
+
+
+def test_each_turn_ends_some_tasks_of_a_cancelled_session(monkeypatch):
+    monkeypatch.setattr(tasks, "AT_ONCE", 10)
+    with Lab(a_node(cpu=2)) as lab:
+        record = lab.session("s", tasks=30, max_instances=2)
+        left = [record.pending]
+        lab.service.sessions.cancel("s", nothing)
+        left.append(record.pending)
+        while record.pending:
+            lab.service.tick()
+            left.append(record.pending)
+        assert [before - after for before, after in pairwise(left)] == [10, 10, 8]
+        lab.pump()
+        assert not record.open
 
 
 def test_a_cancelled_session_closes_also_if_a_worker_gives_tasks_back_meanwhile():

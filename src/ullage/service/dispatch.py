@@ -29,7 +29,7 @@ class Dispatcher:
 
     def dispatch(self, record: SessionRecord) -> None:
         """Hand pending tasks to the executors of a session that can take more."""
-        if not record.pending or self._journal.no_room is not None:
+        if not record.pending or not record.takes_tasks or self._journal.no_room is not None:
             return
         if record.session.spec.batch_size > 1:
             self._dispatch_gangs(record)

@@ -234,7 +234,7 @@ class UllageService:
             None if self.fair_share is None else self.fair_share.expire(now),
         ]
         self.quotas.watch()
-        self.sessions.finish_closing()
+        are_left = self.sessions.finish_closing()
         if self._wake_at is not None and self._wake_at <= now:
             self.loop.dirty = True
         if self.loop.dirty:
@@ -243,6 +243,8 @@ class UllageService:
             if plan.actions:
                 self._changed(True)  # what was done may have opened more; a cycle without actions is the end
             self.news.publish(News.EVERYTHING)
+        if are_left:
+            self._changed(False)
         due.append(self._wake_at)
         return min((at for at in due if at is not None), default=None)
 

@@ -176,7 +176,7 @@ class Sessions:
         record.session = replace(record.session, cancelled=True, cancel_reason=reason)
         self._journal.write(PutSession(record.session))
         self._events.add("session.cancelled", record.id, message=reason)
-        self._tasks.cancel_all(record, reason)
+        self._tasks.cancel_with_session(record)
         if not record.tasks:
             self._finish(record)
 
@@ -185,13 +185,23 @@ class Sessions:
         self.dependencies.resume()
         for record in self._state.sessions.values():
             if record.tasks and not record.takes_tasks:
-                self._tasks.cancel_all(record)
+                self._tasks.cancel_with_session(record)
 
-    def finish_closing(self) -> None:
-        """Close the sessions without tasks that were cancelled, or that close by themselves."""
+    def finish_closing(self) -> bool:
+        """Close cancelled sessions without tasks, and those that close by themselves.
+
+        Of those with pending tasks some more are cancelled. Return whether any are left.
+        """
+        are_left = False
         for record in tuple(self._state.sessions.values()):
-            if record.open and not record.tasks and (record.session.cancelled or record.spent):
+            if not record.open:
+                continue
+            if record.session.cancelled:
+                self._tasks.cancel_waiting(record, record.session.cancel_reason)
+                are_left |= record.pending > 0
+            if not record.tasks and (record.session.cancelled or record.spent):
                 self._finish(record)
+        return are_left
 
     @in_one_write
     def delete(self, session_id: str, done: Callback) -> None:

@@ -431,7 +431,7 @@ class State:
             session=record.id,
             number=record.session.number,
             requirement=spec.resreq,
-            pending=record.pending,
+            pending=0 if record.session.cancelled else record.pending,
             running=record.at_work,
             leaving=record.on_leave,
             queue=spec.queue,

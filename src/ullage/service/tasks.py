@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 
 from ullage.model.error import NotFound, invalid
 from ullage.model.task import LOST, LOST_LIMIT, STOPPED, TIMED_OUT, Ending, TaskResult, TaskState
@@ -24,6 +25,9 @@ from ullage.service.store_port import AddResults, AddTasks, Page, PutAttempts, T
 
 MAX_TASKS_PER_SUBMISSION = 100_000
 MESSAGE_LIMIT = 64 * 1024
+
+AT_ONCE = 5_000
+"""Pending tasks of a cancelled session that are ended in one write, for which every other caller waits."""
 
 
 class Tasks:
@@ -237,16 +241,29 @@ class Tasks:
         self._journal.write(then=done)
         return len(tasks)
 
-    def cancel_all(self, record: SessionRecord, reason: str = "") -> None:
-        """End every task of a session."""
-        message, tasks = (
-            f"cancelled: {reason}" if reason else "cancelled with its session",
-            tuple(record.tasks.values()),
-        )
-        self._cancel_pending(record, [task for task in tasks if task.executor is None], message)
-        for task in tasks:
-            if task.executor is not None:
-                self._end_running(task, Ending(TaskState.CANCELLED, STOPPED, message))
+    def cancel_all(self, record: SessionRecord) -> None:
+        """End every task of a session now."""
+        self.cancel_waiting(record, "", at_once=True)
+        self._cancel_running(record, "")
+
+    def cancel_with_session(self, record: SessionRecord) -> None:
+        """End the running tasks of a session that is being cancelled, and its first pending ones.
+
+        `cancel_waiting` is called until none is left.
+        """
+        self.cancel_waiting(record, record.session.cancel_reason)
+        self._cancel_running(record, record.session.cancel_reason)
+
+    def cancel_waiting(self, record: SessionRecord, reason: str, *, at_once: bool = False) -> None:
+        """End the first pending tasks of a session, so many that no other caller waits for long; or all of them."""
+        waiting = (task for task in record.tasks.values() if task.executor is None)
+        at_once |= record.session.spec.batch_size > 1  # a batch ends as a whole
+        some = list(islice(waiting, None if at_once else AT_ONCE))
+        self._cancel_pending(record, some, _cancelled_by(reason))
+
+    def _cancel_running(self, record: SessionRecord, reason: str) -> None:
+        for task in [task for task in record.tasks.values() if task.executor is not None]:
+            self._end_running(task, Ending(TaskState.CANCELLED, STOPPED, _cancelled_by(reason)))
 
     def expire(self, now: float) -> float | None:
         """End tasks past their time limit. Return when the next one is due."""
@@ -409,3 +426,7 @@ class Tasks:
             return view.result.state
         task = record.tasks.get(view.task)
         return TaskState.RUNNING if task is not None and task.executor else TaskState.PENDING
+
+
+def _cancelled_by(reason: str) -> str:
+    return f"cancelled: {reason}" if reason else "cancelled with its session"
