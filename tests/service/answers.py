@@ -21,7 +21,9 @@ SERVER = ServerBody(version="1", epoch=1, started_at=0.0, home="", storage="", i
 STREAMS = frozenset({"/v1/live", "/v1/sessions/{session}/log", "/v1/sessions/{session}/tasks/{task}/log"})
 """They do not end. What a task printed is in files."""
 
-_OF_SESSIONS = frozenset({"pending", "running", "activity", "held", "deserved", "share", "reason", "message"})
+_OF_SESSIONS = frozenset(
+    {"pending", "running", "running_since", "activity", "held", "deserved", "share", "reason", "message"}
+)
 _OF_TASKS = frozenset({"state", "executor", "started_at"})
 _OF_REASONS = frozenset({"code", "cure", "summary", "want", "held", "deserved", "share", "position", "rejections"})
 
