@@ -99,6 +99,19 @@ def test_without_a_past_the_time_limit_counts_and_without_both_there_is_no_estim
         assert "nothing is known of how long the tasks of 2 sessions run" in found.text
 
 
+def test_some_sessions_at_once_are_not_expected_to_go_on_arriving_so() -> None:
+    """A script submits twenty in two seconds, of small ones that pass the wide one while it waits."""
+    with Lab(a_node(cpu=2)) as lab:
+        lab.session("runs", "cpu=2", tasks=1, task_timeout_s=600.0)
+        for number in range(20):
+            lab.session(f"of-a-script-{number}", tasks=1, close_when_done=True, task_timeout_s=30.0)
+            lab.pass_time(0.1)
+        lab.session("wide", "cpu=2", tasks=1, close_when_done=True, task_timeout_s=600.0)
+        found = estimate(lab, "wide")
+        assert found.latest is not None, found.text
+        assert found.latest <= lab.now + 600 + 20 * 30
+
+
 def test_what_does_not_wait_or_can_never_start_has_a_reason_and_no_time() -> None:
     with Lab(a_node(cpu=1)) as lab:
         lab.session("runs", tasks=1)

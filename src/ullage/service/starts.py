@@ -28,6 +28,9 @@ PAST = HistoryQuery(states=(PastState.SUCCEED, PastState.FAILED, PastState.CANCE
 ARRIVALS = 100
 """The newest sessions that arrive again in simulated futures."""
 
+OBSERVED_S = 3600.0
+"""The least time for which fewer arrivals than that are taken as all there were."""
+
 OWN_TASKS = 50
 """The last ended tasks of an open session that count."""
 
@@ -271,6 +274,8 @@ class _Habits:
         """Return what arrived, in a circle: the gap before the first is that from the last until now."""
         times = [each.at for each in lately]
         before = [now - max(times, default=now), *(later - sooner for sooner, later in pairwise(times))]
+        if len(lately) < ARRIVALS:  # a script that submitted some at once does not go on so
+            before[0] = max(before[0], OBSERVED_S - sum(before[1:]))
         return [
             Arrival(
                 max(0.0, gap),
