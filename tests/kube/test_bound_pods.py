@@ -458,9 +458,12 @@ async def test_cordoned_cards_and_nodes_drain_until_their_pods_end(server: ApiSe
         assert found == list(wanted)
 
     def write(cards: str, **spec: Any) -> None:
-        node = server.do(lambda: server.rules.get(("nodes", "", "a")))
-        node["metadata"]["annotations"]["hami.io/device-cordon"] = cards
-        server.do(lambda: server.rules.replace(("nodes", "", "a"), node | {"spec": spec}))
+        def changed(node: dict[str, Any]) -> dict[str, Any]:
+            metadata = node["metadata"]
+            annotations = metadata["annotations"] | {"hami.io/device-cordon": cards}
+            return node | {"metadata": metadata | {"annotations": annotations}, "spec": spec}
+
+        server.do(lambda: server.rules.change(("nodes", "", "a"), changed))  # the front writes to the node meanwhile
 
     async with hosting(server, api) as up:
         await up.heard("x")

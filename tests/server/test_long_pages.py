@@ -32,6 +32,8 @@ class Reader:
         self.turned = threading.Event()
         self.tasks = self.store = self.state = self.events = self
         self.recent: list[object] = []
+        self.executors: dict[str, object] = {}
+        self.sessions: dict[str, object] = {}
         self.elements = None
 
     def session(self, _: str) -> SimpleNamespace:
