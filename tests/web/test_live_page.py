@@ -132,6 +132,19 @@ def test_a_lost_server_is_shown_and_found_again(server, window):
         window.until("document.getElementById('link').textContent === 'live'")
 
 
+def test_a_page_that_is_left_reads_nothing_more_and_goes_on_when_one_returns(server, window):
+    """A browser keeps a page that was left, and few connections to a server."""
+    with server.up():
+        enter(window, server)
+        window.run(
+            "window.seen = [];"
+            "new MutationObserver(() => seen.push(document.body.dataset.link))"
+            ".observe(document.body, {attributes: true});"
+            "dispatchEvent(new PageTransitionEvent('pagehide', {persisted: true}))"
+        )
+        window.until("seen.includes('lost') && document.body.dataset.link === 'live'")
+
+
 def test_a_browser_with_an_old_token_gets_a_hint(server, window):
     with server.up():
         enter(window, server)

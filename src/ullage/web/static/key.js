@@ -19,9 +19,17 @@ export const looksLikeToken = (text) => /^[\x21-\x7e]+$/.test(text);
 export const credentials = () =>
   hasToken() ? `Bearer ${sessionStorage.getItem(TOKEN)}` : `Page ${localStorage.getItem(KEY)}`;
 
-/** Fetches what the token or the key opens. */
+// A browser keeps a page that was left for a return, with what it reads, and has six connections to a server.
+let left = new AbortController();
+addEventListener("pagehide", () => {
+  left.abort();
+  left = new AbortController();
+});
+
+/** Fetches what the token or the key opens. What only reads ends when the page is left. */
 export function ask(path, options = {}) {
-  return fetch(path, { ...options, headers: { Authorization: credentials(), ...options.headers } });
+  const signal = options.method ? options.signal : AbortSignal.any([left.signal, options.signal].filter(Boolean));
+  return fetch(path, { ...options, signal, headers: { Authorization: credentials(), ...options.headers } });
 }
 
 /** Exchanges a token for the key that opens reading; returns the response if the server refuses. */
