@@ -232,6 +232,7 @@ def test_a_program_starts_anew_with_its_first_client_after_a_server_was_killed(t
         wait_until(lambda: shell.state("again") == "running", "it is handed out again")
         with Screen(shell, "attach", "again", rows=20, columns=70) as screen:
             screen.until(b"20 70")
+            wait_until(lambda: bool(with_word(word)), "the shell has started what Ctrl-C ends")
             screen.type(b"\x03")
             assert screen.close() == 130
     assert server.leftovers() == []
