@@ -346,7 +346,7 @@ def test_a_cancelled_session_closes_also_if_a_task_with_retries_fails_meanwhile(
 
 def test_a_session_of_many_tasks_is_cancelled_in_steps_also_over_a_restart(tmp_path, monkeypatch):
     """Between two steps others are answered; none of its tasks is handed out any more."""
-    monkeypatch.setattr(tasks, "AT_ONCE", 10)
+    monkeypatch.setattr(tasks, "MOST_PER_WRITE", 10)
     with Machine(f"sqlite:///{tmp_path / 'state.db'}", a_node(cpu=2)) as lab:
         lab.session("s", tasks=30, max_instances=2)
         lab.service.sessions.cancel("s", nothing)
@@ -361,7 +361,7 @@ def test_a_session_of_many_tasks_is_cancelled_in_steps_also_over_a_restart(tmp_p
 
 
 def test_each_turn_ends_some_tasks_of_a_cancelled_session(monkeypatch):
-    monkeypatch.setattr(tasks, "AT_ONCE", 10)
+    monkeypatch.setattr(tasks, "MOST_PER_WRITE", 10)
     with Lab(a_node(cpu=2)) as lab:
         record = lab.session("s", tasks=30, max_instances=2)
         left = [record.pending]

@@ -26,7 +26,7 @@ from ullage.service.store_port import AddResults, AddTasks, Page, PutAttempts, T
 MAX_TASKS_PER_SUBMISSION = 100_000
 MESSAGE_LIMIT = 64 * 1024
 
-AT_ONCE = 5_000
+MOST_PER_WRITE = 5_000
 """Pending tasks of a cancelled session that are ended in one write, for which every other caller waits."""
 
 
@@ -258,7 +258,7 @@ class Tasks:
         """End the first pending tasks of a session, so many that no other caller waits for long; or all of them."""
         waiting = (task for task in record.tasks.values() if task.executor is None)
         at_once |= record.session.spec.batch_size > 1  # a batch ends as a whole
-        some = list(islice(waiting, None if at_once else AT_ONCE))
+        some = list(islice(waiting, None if at_once else MOST_PER_WRITE))
         self._cancel_pending(record, some, _cancelled_by(reason))
 
     def _cancel_running(self, record: SessionRecord, reason: str) -> None:
