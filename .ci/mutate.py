@@ -205,9 +205,13 @@ def put_in(fault: Fault) -> None:
     """Give the functions of the file, wherever they are, the code that they have with the fault."""
     path = str(CORE / fault.file)
     new = {(code.co_qualname, code.co_firstlineno): code for code in _codes(compile(fault.text, path, "exec"))}
-    for each in gc.get_objects():
-        if type(each) is FunctionType and each.__code__.co_filename == path and each.__name__ != "<lambda>":
-            each.__code__ = new[each.__code__.co_qualname, each.__code__.co_firstlineno]
+    gc.unfreeze()  # frozen objects are not listed
+    functions = [each for each in gc.get_objects() if type(each) is FunctionType]
+    found = [each for each in functions if each.__code__.co_filename == path and each.__name__ != "<lambda>"]
+    if not any(each.__name__ == fault.function for each in found):
+        raise LookupError(f"{fault.function} of {fault.file} is not in memory")
+    for each in found:
+        each.__code__ = new[each.__code__.co_qualname, each.__code__.co_firstlineno]
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
