@@ -173,7 +173,7 @@ def test_a_patch_changes_and_extends_lists():
 @pytest.mark.parametrize(
     "path", [("spec", "containers", 5, "name"), ("spec", "text", "x"), ("spec", "containers", "x")]
 )
-def test_a_device_of_unknown_location_has_no_zone(path):
+def test_a_path_through_what_is_no_container_is_refused(path):
     with pytest.raises(InvalidRequest, match="/spec"):
         JsonPatch({"spec": {"text": "t", "containers": [{}]}}).put(*path, value=1)
     with pytest.raises(InvalidRequest, match="/spec/text"):

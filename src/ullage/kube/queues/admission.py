@@ -254,11 +254,11 @@ class AdmissionController:
         pod, node = self._pods.get(uid), self._to_open.get(uid)
         if pod is None or node is None or self._written.get(uid) == pod.metadata.resource_version:
             return
-        if not open_gate(pod.document, node, self._domain):
+        if not (changes := open_gate(pod.document, node, self._domain)):
             return
-        if node:
-            pod = await self._nominate(pod, node)
-        await self._write(pod, open_gate(pod.document, node, self._domain))
+        if node and (nominated := await self._nominate(pod, node)) is not pod:
+            pod, changes = nominated, open_gate(nominated.document, node, self._domain)
+        await self._write(pod, changes)
         if uid in self._pods:
             self._written[uid] = pod.metadata.resource_version
         if node:
