@@ -208,8 +208,8 @@ def put_in(fault: Fault) -> None:
     gc.unfreeze()  # frozen objects are not listed
     functions = [each for each in gc.get_objects() if type(each) is FunctionType]
     found = [each for each in functions if each.__code__.co_filename == path and each.__name__ != "<lambda>"]
-    if not any(each.__name__ == fault.function for each in found):
-        raise LookupError(f"{fault.function} of {fault.file} is not in memory")
+    if not found:
+        raise LookupError(f"no function of {fault.file} is in memory")
     for each in found:
         each.__code__ = new[each.__code__.co_qualname, each.__code__.co_firstlineno]
 

@@ -128,6 +128,13 @@ HALF = "tflops=50,vram=8g"
             id="a fraction, by what is short",
         ),
         pytest.param(
+            PLAIN,
+            ("tflops=100,vram=4g",),
+            asked("gpu=0.5"),
+            (Code.GPU_SHARE, ROOM, 500_000, 0, None),
+            id="a fraction of a card that has no compute left",
+        ),
+        pytest.param(
             replace(PLAIN, max_users=2),
             ("tflops=1", "tflops=1"),
             asked("tflops=1"),
@@ -269,6 +276,12 @@ def test_a_node_may_have_as_many_allocations_as_it_says_or_the_cap_says():
     assert lacking(books.fleet, asked("cpu=1")).tolist() == [reasons.LACKS_SLOT]
 
 
+def test_a_node_with_more_allocations_than_it_may_have_has_room_for_none():
+    books = Books(a_node("n")).run("v", "n-0", of="tflops=1").run("w", "n-0", of="tflops=1")
+    fleet = books.fleet.rebuilt([a_node("n", max_executors=1)], books.fleet.ledger.values())
+    assert slots_short(fleet, 0, asked("cpu=1")) == Rejection(Code.SLOTS, ROOM, 1, 0, "n")
+
+
 def test_a_cap_of_no_allocations_keeps_even_an_empty_node_empty():
     books = Books(a_node("n"))
     assert workers_at_cap(books.fleet, 0, asked("cpu=1"), 0) == (0, 0)
@@ -333,6 +346,21 @@ def test_the_reason_of_a_refusal_is_true_and_what_is_taken_has_none(text, free, 
         reasons.NO_COMPUTE: compute <= 0 or modes & 1 != 0,
     }
     assert true.get(reason, needed > had)
+
+
+@pytest.mark.parametrize(
+    ("partitions", "text", "reason"),
+    [
+        (None, "gpu=1", reasons.FITS),
+        ((), "gpu=1", reasons.ISOLATION_POLICY),
+        ((), "tflops=1", reasons.ISOLATION_POLICY),
+        ((), "tflops=1,isolation=partitioned", reasons.NO_TEMPLATE),
+    ],
+)
+def test_a_card_that_is_in_partitions_takes_no_other_request(partitions, text, reason):
+    card = replace(PLAIN, model="A100", partitions=partitions, isolation=Isolation.PARTITIONED if partitions else None)
+    assert kind_excludes(card, asked(text), SHIPPED) == reason
+    assert keeps_apart(card, asked(text)) is (reason != reasons.ISOLATION_POLICY)
 
 
 @pytest.mark.parametrize(

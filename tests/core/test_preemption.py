@@ -30,7 +30,7 @@ from ullage.core.placing.candidates import check_quota
 from ullage.core.placing.decision import Refusal
 from ullage.core.placing.feasibility import quota_allows, summable
 from ullage.core.placing.rules import Rules
-from ullage.core.verdict.quota import Quotas, relaxed
+from ullage.core.verdict.quota import Quotas
 from ullage.model.affinity import NODE_NAME, Expression, NodeAffinity, Operator
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, Request
@@ -675,7 +675,8 @@ def fits(fleet: Fleet, rules: Rules, request: Request, node: Node, gone: tuple[s
         assert claim is not None
         if claim.namespace == request.claim.namespace:
             released = released.plus(fleet.usage_of(ledger[uid]))
-    used = relaxed(fleet.usage, {request.claim.namespace: released})
+    held = fleet.usage.get(request.claim.namespace, Usage())
+    used = {**fleet.usage, request.claim.namespace: held.minus(released)}
     able = 0
     for gpu in node.gpus:
         users = [(a, a.charges[a.gpus.index(gpu.uuid)] if a.charges else None) for a in stay if gpu.uuid in a.gpus]

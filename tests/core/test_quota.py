@@ -22,7 +22,6 @@ from ullage.core.verdict.quota import (
     alerts,
     asked_of,
     available_percent,
-    relaxed,
     taken,
     with_pre_scheduled,
 )
@@ -201,14 +200,6 @@ def check(quota: Quota, used: Usage, tflops: float, mib: int = 0, count: int = 1
     return codes(Quotas({"team": quota}).check({"team": used}, "team", asked_of(amounts(tflops, mib), count=count)))
 
 
-def test_what_victims_give_back_makes_room_in_the_totals():
-    quotas = Quotas({"team": Q})
-    used = {"team": usage(80, 0, 1)}
-    assert codes(quotas.check(used, "team", asked_of(amounts(30)))) == [TOTAL[0], TOTAL[2]]
-    assert quotas.check(relaxed(used, {"team": usage(20)}), "team", asked_of(amounts(30))) == ()
-    assert used == {"team": usage(80, 0, 1)}
-
-
 def test_as_many_workers_as_allowed():
     assert check(replace(Q, max_workers=5), usage(10, 10, 5), 1, 1) == [Code.QUOTA_TOTAL_WORKERS]
     assert check(replace(Q, max_workers=5), usage(10, 10, 4), 1, 1) == []
@@ -299,7 +290,6 @@ def test_usage_never_falls_below_zero_and_says_when_it_would():
         "requests.tflops of namespace team would fall below zero: 20 given back, 10 held; counted as 0"
     )
     assert taken("team", usage(20), usage(20)) == (usage(), ())
-    assert relaxed({"team": usage(10)}, {"team": usage(20)}) == {"team": usage()}
 
 
 def test_books_below_zero_show_zero_and_an_alarm():
@@ -398,6 +388,11 @@ def test_amounts_are_given_for_each_card(count):
         Quotas({"team": Q}).check({}, "team", asked_of([(1, 1)], count=count))
 
 
+def test_a_worker_has_at_least_one_card():
+    with pytest.raises(InvalidRequest, match="count"):
+        asked_of(amounts(1), count=0)
+
+
 def test_without_a_quota_everything_is_allowed():
     assert Quotas({"other": Quota(caps(0))}).check({}, "team", asked_of(amounts(10**6), count=128)) == ()
 
@@ -409,14 +404,6 @@ def test_what_is_ordered_counts_as_used():
     pending = with_pre_scheduled(used, {"team": usage(30, 0, 1), "new": usage(1)})
     assert codes(quotas.check(pending, "team", asked_of(amounts(30)))) == [TOTAL[0], TOTAL[2], TOTAL[4]]
     assert pending["new"] == usage(1)
-
-
-def test_victims_relax_no_cap_on_one_request_and_no_foreign_quota():
-    quotas = Quotas({"team": replace(Q, max_requests=caps(20))})
-    used = {"team": usage(80), "other": usage(80)}
-    assert codes(quotas.check(relaxed(used, {"team": usage(80)}), "team", asked_of(amounts(30)))) == [SINGLE[0]]
-    others = relaxed(used, {"other": usage(80)})
-    assert codes(quotas.check(others, "team", asked_of(amounts(20.5))))[1:] == [TOTAL[0], TOTAL[2]]
 
 
 # --- nested quotas ---
@@ -432,7 +419,7 @@ def test_every_level_must_hold():
     assert above.quota == QuotaFigures("lab", 20_000, 120_000, 110_000)
     assert quotas.check(used, "red", asked_of(amounts(10))) == ()
     assert codes(quotas.check(used, "blue", asked_of(amounts(20)))) == [TOTAL[0]]
-    assert quotas.check(relaxed(used, {"blue": usage(10)}), "red", asked_of(amounts(20))) == ()
+    assert quotas.check({"red": usage(40), "blue": usage(60)}, "red", asked_of(amounts(20))) == ()
 
 
 def test_cores_count_where_a_quota_of_the_namespace_or_of_one_above_it_has_them():
@@ -471,6 +458,13 @@ def test_growing_counts_the_difference_of_every_card_and_no_worker():
     full = replace(Q, max_workers=1)
     assert change(full, usage(80, 0, 1), amounts(40), amounts(50), 2) == []
     assert change(full, usage(80, 0, 1), amounts(40), amounts(50.5), 2) == [TOTAL[0], TOTAL[2]]
+
+
+def test_only_what_exceeds_its_cap_on_one_request_is_a_reason():
+    quotas = Quotas({"team": Quota(max_requests=caps(50, 100))})
+    assert codes(quotas.check({}, "team", asked_of(amounts(50, 101)))) == [SINGLE[1]]
+    assert codes(quotas.check({}, "team", asked_of(amounts(51, 100)))) == [SINGLE[0]]
+    assert codes(quotas.check({}, "team", asked_of(amounts(50, 100)))) == []
 
 
 def test_growing_compares_the_new_amounts_with_the_caps_on_one_request():
@@ -653,7 +647,7 @@ def test_more_used_or_more_asked_is_never_less_refused(quotas, used, extra, card
     assert now <= refused(used.plus(extra), cards)
     assert now <= refused(used, cards + more)
     assert now <= refused(used, [(cards[0][0] + more[0][0], cards[0][1] + more[0][1]), *cards[1:]])
-    assert now >= refused(relaxed({"red": used}, {"red": extra})["red"], cards)
+    assert now >= refused(taken("red", used, extra)[0], cards)
 
 
 @given(st.dictionaries(st.sampled_from(["red", "lab"]), some_quota), some_usage, some_cards, small, st.booleans())

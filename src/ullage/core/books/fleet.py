@@ -324,7 +324,10 @@ class Fleet(Inventory):
         if claim is None or usage is None:
             return
         before = self.usage.get(claim.quota_name)
-        after = usage if before is None else before.plus(usage, sign)
+        if before is None:
+            after = usage
+        else:
+            after = before.plus(usage) if sign > 0 else before.minus(usage)
         if after.workers:
             self.usage[claim.quota_name] = after
         else:

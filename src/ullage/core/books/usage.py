@@ -25,9 +25,13 @@ class Usage(NamedTuple):
     workers: int = 0
     cores_ppm: int = 0
 
-    def plus(self, other: Usage, sign: int = 1) -> Usage:
-        """Return the sum (or the difference, with `sign` -1)."""
-        return Usage._make(map(add, self, other) if sign > 0 else map(sub, self, other))
+    def plus(self, other: Usage) -> Usage:
+        """Return the sum."""
+        return Usage._make(map(add, self, other))
+
+    def minus(self, other: Usage) -> Usage:
+        """Return the difference."""
+        return Usage._make(map(sub, self, other))
 
 
 class OtherUsage(NamedTuple):

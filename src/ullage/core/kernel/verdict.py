@@ -60,10 +60,9 @@ def judge_card(cards: Rows, card: int, shape: Rows) -> tuple[int, int, int]:  # 
         return reasons.FITS, 0, 0
     kind = cards[card, KIND] + 1
     excluded = shape[kind, EXCLUDED]
-    if shape[0, NAMED]:
-        unnamed = _names_others(shape, card, cards[card, INDEX])
-        if unnamed and (not excluded or unnamed < excluded):
-            excluded = unnamed
+    unnamed = _names_others(shape, card, cards[card, INDEX])
+    if unnamed and (not excluded or unnamed < excluded):
+        excluded = unnamed
     if excluded:
         return excluded, 0, 0
     compute, compute_free, compute_total = shape[kind, COMPUTE], cards[card, COMPUTE_FREE], cards[card, COMPUTE_TOTAL]

@@ -37,7 +37,7 @@ def charge_beyond(fleet: Fleet, places: Iterable[Allocation], leaving: Iterable[
         grown = replace(before, charges=tuple(_grown(charge, more.get(gpu)) for gpu, charge in pairs))
         fleet.replace(grown)
         if before.claim is not None:
-            spare.usage.append((before.claim.quota_name, fleet.usage_of(before).plus(fleet.usage_of(grown), -1)))
+            spare.usage.append((before.claim.quota_name, fleet.usage_of(before).minus(fleet.usage_of(grown))))
 
 
 def _grown(charge: Charge, more: Charge | None) -> Charge:

@@ -147,7 +147,7 @@ def _usage_beyond(fleet: Fleet, nomination: Nomination, keep: Allocation) -> Usa
     leaving = (nomination.request.uid, *(victim.uid for victim in nomination.victims))
     for held in (fleet.ledger[uid] for uid in leaving if uid in fleet.ledger):
         if held.claim is not None and held.claim.quota_name == claim.quota_name:
-            usage = usage.plus(fleet.usage_of(held), -1)
+            usage = usage.minus(fleet.usage_of(held))
     return Usage(*(max(0, amount) for amount in usage))
 
 

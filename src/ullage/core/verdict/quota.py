@@ -156,7 +156,7 @@ class Quotas:
         by the change refuses nothing, so that a namespace above its quota can become smaller.
         """
         levels = self.levels(namespace)
-        change = asked.total.plus(held, -1)._replace(workers=0)
+        change = asked.total.minus(held)._replace(workers=0)
         return (*self._singles(levels, asked), *self._totals(used, levels, change, growth_only=True))
 
     def ceilings(self, namespace: str, asked: Asked) -> Ceilings | None:
@@ -275,22 +275,13 @@ def alerts(available: str, threshold_percent: int) -> bool:
 
 def taken(namespace: str, used: Usage, less: Usage) -> tuple[Usage, tuple[QuotaAlarm, ...]]:
     """`used` without `less`, never below 0; each resource that would be is an alarm."""
-    rest = used.plus(less, -1)
+    rest = used.minus(less)
     alarms = tuple(
         QuotaAlarm(namespace, resource, had, given)
         for resource, had, given, n in zip(RESOURCES, used, less, rest, strict=True)
         if n < 0
     )
     return Usage(*(max(0, n) for n in rest)), alarms
-
-
-def relaxed(used: Used, release: Used) -> dict[str, Usage]:
-    """Usage as it would be without `release`, for `check`; only totals look at it, caps on one request do not.
-
-    A victim counts in its own namespace and above it, so one of another namespace relaxes nothing but
-    quotas that stand above both.
-    """
-    return {**used, **{name: taken(name, used.get(name, Usage()), less)[0] for name, less in release.items()}}
 
 
 def with_pre_scheduled(used: Used, extra: Used) -> dict[str, Usage]:
