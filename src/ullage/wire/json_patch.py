@@ -55,7 +55,8 @@ class JsonPatch:
     def remove(self, *path: str | int) -> None:
         """Remove a key, or an item of a list; nothing happens if it is absent."""
         if self._there(path) is not None:
-            del self._inside(path)[path[-1]]
+            inside, (*_, last) = self._inside(path), path
+            del inside[last]
             self.operations.append(PatchOperation("remove", pointer(*path)))
 
     def _there(self, path: tuple[str | int, ...]) -> Any:

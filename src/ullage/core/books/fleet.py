@@ -323,11 +323,8 @@ class Fleet(Inventory):
         claim = allocation.claim
         if claim is None or usage is None:
             return
-        before = self.usage.get(claim.quota_name)
-        if before is None:
-            after = usage
-        else:
-            after = before.plus(usage) if sign > 0 else before.minus(usage)
+        before = self.usage.get(claim.quota_name, Usage())
+        after = before.plus(usage) if sign > 0 else before.minus(usage)
         if after.workers:
             self.usage[claim.quota_name] = after
         else:
