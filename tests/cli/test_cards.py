@@ -85,6 +85,7 @@ def test_a_limit_that_is_no_amount_of_a_card_is_refused(ran, http, limit, text):
         ("gpu_model=H100", 78, "wrong-model", "freed cards would not help"),
         ("gpu=3,tflops=1", 78, "single.max.gpuCount.limit", "waiting does not help"),
         ("tflops=60", 75, "total.max.tflops.request", "raise its quota"),
+        ("gpu=2,tflops=51", 78, "total.max.tflops.request", "waiting does not help"),
     ],
 )
 def test_a_refusal_shows_its_code_and_a_hint(ran, resreq, code, text, helps):
@@ -118,6 +119,9 @@ def test_a_dry_run_shows_the_change_and_ends_like_a_plan(ran, http):
     assert code == 1
     assert err.splitlines()[0].startswith("ullage: scaling-exceeded: ")
     assert "tflops=100,vram=40Gi of each card" in err
+    ran("quotas set default --total-requests tflops=150,vram=40g")
+    assert "tflops=75,vram=20Gi of each card" in ran("adjust p -r tflops=101,vram=8g --dry-run")[2]
+    assert "tflops=75,vram=20Gi of each card" in ran("adjust p -r tflops=76,vram=8g --dry-run")[2]
     assert ran("adjust nobody -r tflops=1 --dry-run")[0] == 2
     assert http.get("/v1/allocations/p").json() == before
 

@@ -5,11 +5,15 @@ import pytest
 from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.placing.adjust import Adjustment, AmountsChange, ScalingRefusal
+from ullage.core.placing.rules import Rules
+from ullage.core.verdict.quota import Quotas
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
+from ullage.model.oversubscription import Oversubscription
 from ullage.model.part import Part
+from ullage.model.quota import Caps, Quota
 from ullage.model.rejection import Code, Cure
 from ullage.model.request import ResourceRequirement
 
@@ -85,3 +89,65 @@ def test_a_limit_in_units_comes_to_nothing_on_a_card_that_says_nothing():
     outcome = allocator.adjust("p", AmountsChange(percent(60), Part(90_000, 2 * GIB)))
     assert isinstance(outcome, Adjustment)
     assert outcome.delta_limit == (0, 0)
+
+
+def capped(quota: Quota, limit: Part | None = None) -> FleetAllocator:
+    """Return books where `p` has 10 TFLOPS and 4 GiB of a card of 100 TFLOPS and 40 GiB, and `q` as much of it.
+
+    With the limit of `q` the node may promise as much as it has.
+    """
+    gpu = Gpu("g", 0, compute_gflops=100_000, vram_bytes=40 * GIB)
+    rules = Rules(
+        quotas=Quotas({"default": quota}),
+        oversubscription={} if limit is None else {"": Oversubscription(compute_oversell_ratio=100)},
+    )
+    allocator = FleetAllocator(Fleet((Node("n", 8000, 64 * GIB, (gpu,)),)), rules)
+    allocator.set_ready()
+    for uid, most in (("p", None), ("q", limit)):
+        asked = Request(uid, ResourceRequirement.from_string("tflops=10,vram=4g"), Claim(limit=most))
+        assert isinstance(allocator.alloc(asked, 0.0), Allocation)
+    return allocator
+
+
+@pytest.mark.parametrize(
+    ("quota", "most"),
+    [
+        (Quota(max_requests=Caps(30_000, 6 * GIB)), (30_000, 6 * GIB)),
+        (Quota(max_limits=Caps(40_000)), (40_000, 36 * GIB)),
+        (Quota(total_requests=Caps(60_000)), (50_000, 36 * GIB)),
+        (Quota(total_limits=Caps(None, 12 * GIB)), (90_000, 8 * GIB)),
+        (Quota(total_limits=Caps(60_000, 12 * GIB), max_requests=Caps(45_000)), (45_000, 8 * GIB)),
+        (Quota(), (90_000, 36 * GIB)),
+    ],
+)
+@pytest.mark.parametrize("asked", [Part(95_000, 4 * GIB), Part(50_001, 40 * GIB), Part(95_000, 39 * GIB)])
+def test_the_largest_request_that_would_pass_passes_quotas_too(quota, most, asked):
+    allocator = capped(quota)
+    refusal = allocator.adjust("p", AmountsChange(asked))
+    assert isinstance(refusal, ScalingRefusal)
+    assert refusal.max_request == most
+    for more in (Part(most[0] + 1, most[1]), Part(most[0], most[1] + 1)):
+        assert isinstance(allocator.adjust("p", AmountsChange(more), dry_run=True), ScalingRefusal)
+    assert isinstance(allocator.adjust("p", AmountsChange(Part(*most))), Adjustment)
+
+
+def test_a_change_that_a_quota_refuses_has_the_largest_request_that_would_pass():
+    refusal = capped(Quota(total_requests=Caps(60_000))).adjust("p", AmountsChange(Part(70_000, 4 * GIB)))
+    assert isinstance(refusal, ScalingRefusal)
+    assert (refusal.code, refusal.max_request) == (Code.QUOTA_TOTAL_COMPUTE_REQUEST, (50_000, 36 * GIB))
+    assert str(refusal).startswith("total.max.tflops.request: ")
+
+
+def test_the_largest_request_that_would_pass_is_within_what_the_node_may_promise():
+    allocator = capped(Quota(), limit=Part(80_000, 4 * GIB))
+    refusal = allocator.adjust("p", AmountsChange(Part(95_000, 4 * GIB)))
+    assert isinstance(refusal, ScalingRefusal)
+    assert refusal.max_request.compute == 20_000
+    assert isinstance(allocator.adjust("p", AmountsChange(Part(*refusal.max_request))), Adjustment)
+
+
+def test_with_a_limit_that_no_quota_allows_nothing_would_pass():
+    quota = Quota(max_limits=Caps(20_000, GIB * 8))
+    refusal = capped(quota).adjust("p", AmountsChange(Part(15_000, 4 * GIB), Part(30_000, 9 * GIB)))
+    assert isinstance(refusal, ScalingRefusal)
+    assert refusal.max_request == (0, 0)

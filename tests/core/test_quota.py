@@ -306,9 +306,27 @@ def test_all_that_fails_is_told_in_order():
     nothing = Quota(caps(0, 0), caps(0, 0), 0, caps(0, 0), caps(0, 0), 0, max_cores_ppm=0)
     found = Quotas({"team": nothing}).check({}, "team", asked_of(amounts(1, 1), count=2, cores_ppm=1))
     assert codes(found) == [*SINGLE, *TOTAL]
-    assert {rejection.cure for rejection in found[:5]} == {Cure.NEVER}
-    assert {rejection.cure for rejection in found[5:]} == {Cure.QUOTA}
-    assert all(CURES[rejection.code] is rejection.cure for rejection in found)
+    assert {CURES[code] for code in SINGLE} == {Cure.NEVER}
+    assert {CURES[code] for code in TOTAL} == {Cure.QUOTA}
+
+
+def cures(found: tuple[Rejection, ...]) -> list[Cure]:
+    return [rejection.cure for rejection in found]
+
+
+def test_a_request_above_a_total_by_itself_is_not_cured_by_what_others_give_back():
+    quotas, cap = Quotas({"team": Quota(total_requests=caps(10, 10))}), asked_of(amounts(10, 10))
+    above = asked_of(amounts(10.001, 11))
+    for used in ({}, {"team": usage(1, 1, 1)}):
+        assert cures(quotas.check(used, "team", above)) == [Cure.NEVER, Cure.NEVER]
+    assert cures(quotas.check({"team": usage(1, 1, 1)}, "team", cap)) == [Cure.QUOTA, Cure.QUOTA]
+
+
+def test_a_change_to_more_than_a_total_is_not_cured_by_what_others_give_back():
+    quotas, held = Quotas({"team": Quota(total_requests=caps(10))}), usage(4, 0, 1)
+    used = {"team": usage(6, 0, 2)}
+    assert cures(quotas.check_change(used, "team", held, asked_of(amounts(9)))) == [Cure.QUOTA]
+    assert cures(quotas.check_change(used, "team", held, asked_of(amounts(11)))) == [Cure.NEVER]
 
 
 def test_a_cap_on_one_request_looks_at_each_card_and_not_at_the_sum():

@@ -34,7 +34,7 @@ def hint_of(refusal: RefusalBody, lists: Lists = LISTS) -> str:
     if refusal.warnings:
         return "; ".join(refusal.warnings)
     most, cure = refusal.max_request, refusal.rejections[0].cure if refusal.rejections else None
-    if most is not None:
+    if most is not None and (most.compute_gflops or most.compute_percent or most.vram_bytes or most.vram_percent):
         part = PartMap(
             tflops=show_tflops(most.compute_gflops),
             percent=None if most.compute_percent is None else f"{most.compute_percent:g}",

@@ -14,7 +14,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from ullage.core.books.capacity import limits_of, refuses_limit
 from ullage.core.books.departed import HISTORY
 from ullage.core.books.fleet import Column, Fleet
 from ullage.core.books.slices import Slices, at_once
@@ -47,7 +46,6 @@ from ullage.core.verdict.cards import charges_on
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Request
 from ullage.model.error import Conflict, NotFound, Unavailable, invalid
-from ullage.model.rejection import Rejection
 
 
 class FleetAllocator(Holdings):
@@ -370,12 +368,7 @@ class FleetAllocator(Holdings):
         asker = Request(uid, known.requirement, known.claim)
         with reserving(self.fleet, self._ahead(asker)):
             outcome = change_of(self.fleet, self.rules, known, change)
-            if not isinstance(outcome, Adjustment):
-                return outcome
-            promised = self._refuses_limits(known, outcome.allocation)
-        if promised is not None:
-            return Refusal((promised,))
-        if not dry_run:
+        if isinstance(outcome, Adjustment) and not dry_run:
             self._enter(outcome.allocation)
         return outcome
 
@@ -432,14 +425,6 @@ class FleetAllocator(Holdings):
     def _ahead(self, request: Request) -> list[Ahead]:
         """Return those whose reserved room this request leaves alone."""
         return self.nominations.before(self.fleet, request)
-
-    def _refuses_limits(self, known: Allocation, after: Allocation) -> Rejection | None:
-        row = self.fleet.row_of.get(known.node)
-        if row is None or not self.rules.oversubscription:
-            return None
-        held, wanted = limits_of(self.fleet, known), limits_of(self.fleet, after)
-        rules = self.rules
-        return refuses_limit(self.fleet, row, rules.oversubscription, rules.disks, limit=wanted, held=held)
 
     def _allocation(
         self, request: Request, choice: Choice, now: float, state: AllocationState = AllocationState.ASSUMED

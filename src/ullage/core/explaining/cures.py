@@ -31,7 +31,7 @@ _BY_CURE = {
     Cure.NODE_CHANGE: "ask for less or for other cards, or add nodes: waiting does not help",
     Cure.QUOTA: "ask for less, or have the quota of the namespace raised",
     Cure.OWNER: "change the request",
-    Cure.NEVER: "ask for less: waiting does not help",
+    Cure.NEVER: "ask for less, or have the quota of the namespace raised: waiting does not help",
 }
 
 

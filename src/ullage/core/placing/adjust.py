@@ -1,15 +1,17 @@
 """Vertical scaling: how much of its cards an allocation takes, changed on all of them or on none.
 
 The difference is judged per card against what is free there and what the allocation itself gives back;
-then quotas are judged by the new amounts. A part of a card that shrinks always passes the room. A card
-whose capacity is not known takes percentages only: its books are in millionths of it.
+then quotas, and what its node may promise, are judged by the new amounts. A part of a card that shrinks
+always passes the room. A card whose capacity is not known takes percentages only: its books are in
+millionths of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from ullage.core.books.capacity import limits_of, refuses_limit
 from ullage.core.books.fleet import Fleet
 from ullage.core.placing.decision import Refusal
 from ullage.core.placing.rules import Rules
@@ -61,9 +63,10 @@ class Adjustment:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ScalingRefusal(Refusal):
-    """No room: what is free on the tightest card now, and the largest request that would pass there.
+    """No room, or a quota or a promise that is exceeded: what is free on the tightest card, and what would pass.
 
-    `known` is as in `Adjustment`.
+    `max_request` is the largest request that passes as the books are now; nothing if none does. `known` is as in
+    `Adjustment`.
     """
 
     remain: Amounts = NOTHING
@@ -71,7 +74,9 @@ class ScalingRefusal(Refusal):
     known: KnownAmounts = ALL_KNOWN
 
     def __str__(self) -> str:
-        return f"{Code.SCALING_EXCEEDED}: {', '.join(map(reject_text, self.rejections))}"
+        if self.code is not Code.SCALING_EXCEEDED:
+            return Refusal.__str__(self)
+        return f"{self.code}: {', '.join(map(reject_text, self.rejections))}"
 
 
 def change_of(fleet: Fleet, rules: Rules, held: Allocation, change: AmountsChange) -> Adjustment | Refusal:
@@ -87,13 +92,20 @@ def change_of(fleet: Fleet, rules: Rules, held: Allocation, change: AmountsChang
         return Refusal((Rejection(Code.CAPACITY_UNKNOWN, Cure.NODE_CHANGE, node=node, gpu=gpu),))
     known = _known(fleet, cards)
     rooms = [_room(fleet, held, after, position=position, card=card) for position, card in enumerate(cards)]
-    exceeded = _exceeded(fleet, cards, rooms, known)
-    if exceeded is not None:
-        return exceeded
-    assert after.claim is not None
-    counted = asked_on(fleet, Request(after.id, after.requirement, after.claim), cards, after.charges)
-    if refused := rules.quotas.check_change(fleet.usage, held.claim.quota_name, fleet.usage_of(held), counted):
-        return Refusal(refused)
+    refused = _exceeded(fleet, cards, rooms) or _caps_refuse(fleet, rules, held, after)
+    if refused:
+        free, most = (
+            Amounts.least_of(_in_units(fleet, card, pair, known) for card, pair in zip(cards, pairs, strict=True))
+            for pairs in ([room.free for room in rooms], [room.most for room in rooms])
+        )
+
+        def passes(pair: Amounts) -> bool:
+            part = _part(pair, known)
+            limit = _at_least(fleet.gpus(held.gpus), change.limit, part)
+            return not _caps_refuse(fleet, rules, held, adjusted(fleet, held, AmountsChange(part, limit)))
+
+        largest = _largest(most, passes)
+        return ScalingRefusal(refused, remain=free, max_request=largest, known=known)
     remains = (_in_units(fleet, card, room.remain, known) for card, room in zip(cards, rooms, strict=True))
     first, *_ = cards
     (old, old_limit), (new, new_limit) = _asked(fleet, held, first), _asked(fleet, after, first)
@@ -186,8 +198,8 @@ def _room(fleet: Fleet, held: Allocation, after: Allocation, *, position: int, c
     return _Room(new=new, most=most, ever=total, free=free, remain=most.minus(new))
 
 
-def _exceeded(fleet: Fleet, cards: list[int], rooms: list[_Room], known: KnownAmounts) -> ScalingRefusal | None:
-    """Return the refusal for the first card without room, with the figures of the tightest card."""
+def _exceeded(fleet: Fleet, cards: list[int], rooms: list[_Room]) -> tuple[Rejection, ...]:
+    """Return why the first card without room refuses; nothing if all have room."""
     for card, room in zip(cards, rooms, strict=True):
         here = _known(fleet, [card])
         codes = [code if is_known else Code.GPU_SHARE for code, is_known in zip(_CODES, here, strict=True)]
@@ -197,9 +209,47 @@ def _exceeded(fleet: Fleet, cards: list[int], rooms: list[_Room], known: KnownAm
                 cure, had = (Cure.CAPACITY, most_now) if need <= ever else (Cure.NODE_CHANGE, ever)
                 node, gpu = fleet.nodes[int(fleet.card_row[card])].name, fleet.cards[card].uuid
                 scaling = Rejection(Code.SCALING_EXCEEDED, cure, need, had, node=node, gpu=gpu)
-                why = replace(scaling, code=code, own=own if cure is Cure.CAPACITY else 0)
-                pairs = list(zip(cards, rooms, strict=True))
-                free = Amounts.least_of(_in_units(fleet, on, room.free, known) for on, room in pairs)
-                most = Amounts.least_of(_in_units(fleet, on, room.most, known) for on, room in pairs)
-                return ScalingRefusal((scaling, why), remain=free, max_request=most, known=known)
-    return None
+                return scaling, replace(scaling, code=code, own=own if cure is Cure.CAPACITY else 0)
+    return ()
+
+
+def _caps_refuse(fleet: Fleet, rules: Rules, held: Allocation, after: Allocation) -> tuple[Rejection, ...]:
+    """Return why quotas, or what the node may promise, refuse the new amounts, whatever room the cards have."""
+    assert held.claim is not None
+    assert after.claim is not None
+    cards = [fleet.card_of[uuid] for uuid in held.gpus]
+    counted = asked_on(fleet, Request(after.id, after.requirement, after.claim), cards, after.charges)
+    refused = rules.quotas.check_change(fleet.usage, held.claim.quota_name, fleet.usage_of(held), counted)
+    row = fleet.row_of.get(held.node)
+    if refused or row is None or not rules.oversubscription:
+        return refused
+    old, new = limits_of(fleet, held), limits_of(fleet, after)
+    promised = refuses_limit(fleet, row, rules.oversubscription, rules.disks, limit=new, held=old)
+    return () if promised is None else (promised,)
+
+
+def _part(pair: Amounts, known: KnownAmounts) -> Part:
+    compute, vram = pair
+    return Part(
+        compute if known.compute else 0,
+        vram if known.vram else 0,
+        0 if known.compute else compute,
+        0 if known.vram else vram,
+    )
+
+
+def _largest(most: Amounts, passes: Callable[[Amounts], bool]) -> Amounts:
+    """Return the largest amounts up to `most` that pass; each is judged by itself, since caps are on one of them."""
+    if passes(most):
+        return most
+    compute = _last(most.compute, lambda amount: passes(Amounts(amount, 0)))
+    return Amounts(compute, _last(most.vram, lambda amount: passes(Amounts(0, amount))))
+
+
+def _last(most: int, passes: Callable[[int], bool]) -> int:
+    """Return the largest number up to `most` that passes, where all below one that passes do too; 0 if none does."""
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if passes(middle) else (low, middle - 1)
+    return low

@@ -40,7 +40,11 @@ TOTAL = (
     Code.QUOTA_TOTAL_WORKERS,
     Code.QUOTA_TOTAL_CORES,
 )
-"""Codes of `Quota.total`, in order. Their cure is `QUOTA`: what the namespace gives back helps, as does a new cap."""
+"""Codes of `Quota.total`, in order.
+
+Their cure is `QUOTA`: what the namespace gives back helps, as does a new cap. It is `NEVER` for a request that is above
+the cap by itself.
+"""
 
 PerCard = Part | Sequence[tuple[int, int]]
 """Amounts that are the same on each card, or (GFLOPS, bytes) of one card after the other."""
@@ -147,7 +151,7 @@ class Quotas:
         Caps on one request come before totals, and of equal codes the namespace's own before those above it.
         """
         levels = self.levels(namespace)
-        return (*self._singles(levels, asked), *self._totals(used, levels, asked.total))
+        return (*self._singles(levels, asked), *self._totals(used, levels, asked.total, alone=asked.total))
 
     def check_change(self, used: Used, namespace: str, held: Usage, asked: Asked) -> tuple[Rejection, ...]:
         """Return all that speaks against a worker of other amounts, where `held` is what it counts as in `used` now.
@@ -157,7 +161,7 @@ class Quotas:
         """
         levels = self.levels(namespace)
         change = asked.total.minus(held)._replace(workers=0)
-        return (*self._singles(levels, asked), *self._totals(used, levels, change, growth_only=True))
+        return (*self._singles(levels, asked), *self._totals(used, levels, change, alone=asked.total, growth_only=True))
 
     def ceilings(self, namespace: str, asked: Asked) -> Ceilings | None:
         """Return how much may be used under each quota, at most, for one more worker; None if no usage allows it."""
@@ -194,8 +198,9 @@ class Quotas:
                     yield Rejection(code, Cure.NEVER, figures.requested, cap, quota=figures)
 
     def _totals(
-        self, used: Used, levels: Iterable[str], more: Usage, *, growth_only: bool = False
+        self, used: Used, levels: Iterable[str], more: Usage, *, alone: Usage, growth_only: bool = False
     ) -> Iterable[Rejection]:
+        """Return all totals that `more` exceeds; `alone` is all that the worker will count as."""
         caps = [(level, self._caps[level][1], self.used(used, level)) for level in levels]
         if all(_within(held.plus(more), total) for _, total, held in caps):
             return
@@ -206,7 +211,8 @@ class Quotas:
                 cap = total[at]
                 if cap is not None and held[at] + more[at] > cap:
                     figures = QuotaFigures(level, more[at], cap, held[at], fault=self.faults.get(level, ""))
-                    yield Rejection(code, Cure.QUOTA, more[at], max(0, cap - held[at]), quota=figures)
+                    cure = Cure.QUOTA if alone[at] <= cap else Cure.NEVER
+                    yield Rejection(code, cure, more[at], max(0, cap - held[at]), quota=figures)
 
     # --- how it stands ---
 
