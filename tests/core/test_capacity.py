@@ -215,6 +215,9 @@ def test_a_request_for_more_cards_than_any_node_has_left_is_refused_with_the_mos
     assert isinstance(refused, Refusal)
     (rejection,) = refused.rejections
     assert (rejection.code, rejection.needed, rejection.had) == (Code.NO_NODE_FITS, 3, 2)
+    refused = select(fleet, Rules(), asks("x", None, count=3), {})
+    assert isinstance(refused, Refusal)
+    assert [(each.needed, each.had) for each in refused.rejections] == [(3, 0)]
 
 
 def test_what_no_release_can_cure_says_so():

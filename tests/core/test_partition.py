@@ -7,10 +7,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.books import found_with
 
 from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.placing.candidates import find
+from ullage.core.placing.nomination import Nomination, Nominations
 from ullage.core.placing.placement import Placer
 from ullage.core.placing.policy import Policy
 from ullage.core.placing.rules import Rules
@@ -605,6 +607,30 @@ def test_room_is_what_can_be_placed():
     assert placer.room(small)[0] == 0
     fleet.release(next(name for name in fleet.ledger if "4g.40gb" in name))
     assert placer.room(small)[0] == 4
+
+
+def test_each_card_of_each_node_has_its_own_room():
+    nodes = [
+        Node(name, 64_000, 1 << 40, tuple(replace(M, uuid=f"{name}{n}", index=n) for n in (0, 1))) for name in "ab"
+    ]
+    fleet, small = Fleet(nodes, profiles=PROFILES), request("gpu=1,partition=1g.10gb")
+    for number, (card, template) in enumerate([("a0", "4g.40gb"), ("b1", "7g.80gb")]):
+        charge = fit(fleet, fleet.card_of[card], request(f"gpu=1,partition={template}"))
+        assert isinstance(charge, Charge)
+        fleet.charge(
+            Allocation(f"v{number}", card[0], request(f"gpu=1,partition={template}"), (card,), charges=(charge,))
+        )
+    assert Placer(fleet, Policy()).room(small).tolist() == [3 + 7, 7 + 0]
+    assert Placer(fleet, Policy()).room(request("gpu=2,partition=3g.40gb")).tolist() == [1, 0]
+
+
+def test_room_for_a_partition_is_reserved():
+    fleet, whole = fleet_of(M), Request("later", partition("partition=7g.80gb"), Claim())
+    nominations = Nominations((Nomination(Request("first", partition("partition=3g.40gb"), Claim(priority=1)), "n1"),))
+    assert found_with(fleet, Rules(), whole, Nominations()).by_node == {"n1": ("m",)}
+    assert found_with(fleet, Rules(), whole, nominations).by_node == {}
+    half = Request("later", partition("partition=3g.40gb"), Claim())
+    assert found_with(fleet, Rules(), half, nominations).by_node == {"n1": ("m",)}
 
 
 def test_a_placed_partition_records_its_slot():

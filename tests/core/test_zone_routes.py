@@ -83,6 +83,9 @@ def test_each_of_many_nodes_is_judged_by_its_own_zones():
     found = find(books.fleet, books.rules, request)
     assert found.by_node == {"n9": tuple(f"n9-g{card}" for card in range(4, 8))}
     assert select(books.fleet, books.rules, request, found.by_node) == place(books.fleet, books.rules, request)
+    refused = select(books.fleet, books.rules, request, {"n0": ("n0-g2", "n0-g3", "n0-g6", "n0-g7")})
+    assert isinstance(refused, Refusal)
+    assert [(each.of_zones, each.node) for each in refused.rejections] == [(True, "n0")]
 
 
 @pytest.mark.parametrize("seed", range(6))
