@@ -95,7 +95,6 @@ def executors(rng: Random, fleet: Fleet, demand: Demand, unit: int) -> list[Exec
     """Place a unit of a session on any nodes; some executors leave by themselves."""
     views: list[ExecutorView] = []
     gang = f"{demand.session}/{unit}" if demand.batch_size > 1 else None
-    bound_at = float(rng.randint(0, 5))
     for rank in range(demand.batch_size):
         nodes = list(fleet.nodes)
         rng.shuffle(nodes)
@@ -109,7 +108,8 @@ def executors(rng: Random, fleet: Fleet, demand: Demand, unit: int) -> list[Exec
                 fleet.charge(Allocation(uid, node.name, asked, fleet.uuids(cards), charges=charges))
                 phase = rng.choice(AT_WORK if gang else [*AT_WORK, ExecutorPhase.LEAVING])
                 facts = {"protected_until": rng.choice([0.0, 0.0, 0.0, NOW, NOW + 1]), "since": float(unit % 3)}
-                views.append(ExecutorView(uid, phase, asked, demand.session, gang, bound_at=bound_at, **facts))
+                facts["bound_at"] = float(rng.randint(0, 5))
+                views.append(ExecutorView(uid, phase, asked, demand.session, gang, **facts))
                 break
     return views
 

@@ -35,7 +35,7 @@ from ullage.core.evicting.moves import (
     why_stays,
 )
 from ullage.core.evicting.protection import Shield
-from ullage.core.evicting.victims import priority_of, workload_of
+from ullage.core.evicting.victims import claim_of, workload_of
 from ullage.core.placing.feasibility import over_quota
 from ullage.core.placing.reserving import reserving
 from ullage.core.placing.rules import Rules
@@ -78,7 +78,7 @@ def consolidating(fleet: Fleet, rules: Rules, question: MoveQuestion) -> Slices[
         look = MoveContext.of(fleet, rules, question)
         holders = yield from MoveHolders.read(look, may_move)
         stays = stays | (yield from holders.without_room())
-        for highest in sorted({priority_of(allocation) for allocation in may_move}) or [0]:
+        for highest in sorted({claim_of(allocation).priority for allocation in may_move}) or [0]:
             plan = yield from find_plan(look, holders, highest)
             if len(plan.units) == units:
                 over = over_quota(fleet, rules, wanted, [unit.gpus for unit in plan.units])
@@ -143,7 +143,8 @@ def _movable(fleet: Fleet, question: MoveQuestion) -> Slices[tuple[list[Allocati
 def _answer(look: MoveContext, plan: MovePlan, now: float, stays: Mapping[Shield, int]) -> Slices[Consolidation]:
     moves = [move for move in plan.moves if move.to.gpus != move.allocation.gpus]
     moving = [move.allocation for move in moves]
-    cost = MoveCost(max(map(priority_of, moving), default=0), len(moving), sum(map(look.milli, moving)))
+    highest = max((claim_of(allocation).priority for allocation in moving), default=0)
+    cost = MoveCost(highest, len(moving), sum(map(look.milli, moving)))
     age = max((now - start(allocation) for allocation in moving), default=0.0)
     ordered = yield from in_order(look, moves)
     return Consolidation(plan.units, ordered, cost, age, least=plan.least, stays=stays)

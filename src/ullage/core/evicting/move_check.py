@@ -40,8 +40,10 @@ def still_holds(
         return False
 
     def here(node: str) -> bool:
-        return rows is None or fleet.row_of.get(node, -1) in rows
+        return rows is None or fleet.row_of.get(node) in rows
 
+    if not all(_known(fleet, place) for place in found.places if here(place.node)):
+        return False
     with reserving(fleet, question.nominations.all(fleet)):
         look = MoveContext.of(fleet, rules, replace(question, units=len(found.units)))
         if found.moves and _fits_without(look):
@@ -90,8 +92,6 @@ def _in_that_order(look: MoveContext, moves: Iterable[Move], here: Here) -> bool
             comes_here = here(move.to.node)
             if not comes_here and not here(move.allocation.node):
                 continue
-            if comes_here and not _known(look.fleet, move.to):
-                return False
             look.fleet.release(move.allocation.id)
             if not comes_here:
                 come_back(look, out)
@@ -125,8 +125,6 @@ def _all_fit(look: MoveContext, found: Consolidation, here: Here) -> bool:
 def _has_room(look: MoveContext, request: Request, place: Choice) -> bool:
     """Return whether a request fits there, and would be charged as the plan says."""
     fleet = look.fleet
-    if not _known(fleet, place):
-        return False
     cards = [fleet.card_of[uuid] for uuid in place.gpus]
     if refusals_on(fleet, look.rules, request, cards):
         return False

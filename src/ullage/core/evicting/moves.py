@@ -5,7 +5,7 @@ An allocation that moves leaves its place and comes back at another one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple
@@ -57,6 +57,12 @@ class Consolidation:
     age_s: float
     least: bool
     stays: Mapping[Shield, int]
+
+    @property
+    def places(self) -> Iterator[Choice]:
+        """Yield where the units will be, and then those who move."""
+        yield from self.units
+        yield from (move.to for move in self.moves)
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,11 +119,6 @@ def claim_of(allocation: Allocation) -> Claim:
     return allocation.claim
 
 
-def priority_of(allocation: Allocation) -> int:
-    """Return the priority of its owner; 0 if there is none."""
-    return allocation.claim.priority if allocation.claim is not None else 0
-
-
 def workload_of(allocation: Allocation) -> tuple[str, str]:
     """Return its namespace and workload, which budgets are for."""
     claim = claim_of(allocation)
