@@ -258,7 +258,7 @@ CASES = {
         (
             "asks for 20Gi on one card; the vram that its namespace requests would exceed the quota: it asks "
             "20Gi, 0 of 10Gi used (namespace team) (all 16 cards of 2 nodes looked at); ask for less, or have the"
-            " quota of the namespace raised"
+            " quota of the namespace raised: waiting does not help"
         ),
     ),
     "several causes, the closest first": (

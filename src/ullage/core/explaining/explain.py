@@ -13,12 +13,12 @@ import numpy as np
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.cycle import schedule
-from ullage.core.explaining.limits import limit_text, unreachable, within_limit
+from ullage.core.explaining.limits import cut_to_limits, limit_text, unreachable, within_limit
 from ullage.core.explaining.summary import summary
 from ullage.core.placing.placement import Placer
 from ullage.core.placing.policy import Policy
 from ullage.core.sharing.entitlement import Leaves, entitlement, place_unit
-from ullage.core.sharing.plan import Plan
+from ullage.core.sharing.plan import Plan, Reuse, Start
 from ullage.core.sharing.reach import Reach
 from ullage.core.sharing.shares import ShareTree, dominant_share
 from ullage.core.sharing.world import Demand, ExecutorPhase, World
@@ -103,7 +103,7 @@ def explain(
         holders=_holders(world, demand, plan, rejections) if code in _OTHERS_COULD_HELP else (),
         suggestions=within_limit(reach, world.queues, demand)
         if code is Code.ABOVE_LIMIT
-        else suggest(world, policy, demand, code, deserved=plan.deserved.get(session, 0)),
+        else suggest(world, policy, demand, code, now=now, deserved=plan.deserved.get(session, 0)),
         warnings=tuple(filter(None, [unreachable(reach, demand)])),
     )
 
@@ -238,26 +238,21 @@ def _holders(world: World, demand: Demand, plan: Plan, rejections: tuple[Rejecti
     return tuple(sorted(holders, key=lambda h: (-h.amount.gpu_milli, -h.amount.cpu_milli, h.session))[:10])
 
 
-def suggest(world: World, policy: Policy, demand: Demand, code: Code, deserved: int) -> tuple[str, ...]:
-    """Nearest changes, each tried on a draft: a smaller request that starts now, or a share that is due."""
+_TRIED = 3
+"""The most smaller requests that a whole cycle is run for."""
+
+_FRESH = "a smaller request"
+"""What a suggestion is called in a cycle; no session has a name with spaces."""
+
+
+def suggest(world: World, policy: Policy, demand: Demand, code: Code, *, now: float, deserved: int) -> tuple[str, ...]:
+    """Nearest changes, each tried: a smaller request that would start now if it came now, or a share that is due."""
     if code not in _OTHERS_COULD_HELP and code is not Code.TOO_LARGE:
         return ()
     found = []
-    asked = demand.requirement
-    books = world.fleet.emptied() if code is Code.TOO_LARGE else world.fleet
-    smaller_ones = smaller_requests(books, asked, range(len(books.nodes)))
-    if any(refusal.of_zones for refusal in reject(books, asked)):
-        smaller_ones = [*nearest_changes(books, asked), *smaller_ones]
-    for requirement in smaller_ones:
-        smaller = replace(demand, requirement=requirement)
-        fleet = world.fleet.emptied() if code is Code.TOO_LARGE else world.fleet
-        trial = fleet.checkpoint()
-        fits = place_unit(Placer(fleet, policy), smaller, "suggestion", demand.batch_size)
-        fleet.rollback(trial)
-        if fits is not None:
-            verb = "can run here" if code is Code.TOO_LARGE else "would fit now"
-            found.append(f"{smaller.requirement} {verb}")
-            break
+    smaller = _smaller_that_helps(world, policy, demand, code, now=now)
+    if smaller is not None:
+        found.append(f"{smaller} {'can run here' if code is Code.TOO_LARGE else 'would fit now'}")
     urgent = replace(demand, priority=max((d.priority for d in world.demands), default=0) + 1)
     if code in (Code.SHARE, Code.CPU, Code.MEMORY, Code.GPU) and demand.priority < urgent.priority:
         others = tuple(urgent if d.session == demand.session else d for d in world.demands)
@@ -265,6 +260,51 @@ def suggest(world: World, policy: Policy, demand: Demand, code: Code, deserved: 
         if due > deserved:
             found.append(f"with priority {urgent.priority} it would deserve {counted(due, 'executor')}")
     return tuple(found)
+
+
+def _smaller_that_helps(
+    world: World, policy: Policy, demand: Demand, code: Code, *, now: float
+) -> ResourceRequirement | None:
+    """Return the least cut request that would start now; of one that no node can hold, that can ever start."""
+    asked = demand.requirement
+    fleet = world.fleet.emptied() if code is Code.TOO_LARGE else world.fleet
+    smaller_ones = smaller_requests(fleet, asked, range(len(fleet.nodes)))
+    if any(refusal.of_zones for refusal in reject(fleet, asked)):
+        smaller_ones = [*nearest_changes(fleet, asked), *smaller_ones]
+    reach, cycles = Reach(world.fleet, policy, world.queues), 0
+    for requirement in dict.fromkeys(smaller_ones):
+        smaller = cut_to_limits(world.queues, replace(demand, requirement=requirement))
+        if smaller is None or not _has_room(fleet, policy, smaller) or reach.never(smaller) is not None:
+            continue
+        if code is Code.TOO_LARGE or _starts(world, policy, smaller, now):
+            return smaller.requirement
+        cycles += 1
+        if cycles == _TRIED:
+            break
+    return None
+
+
+def _has_room(fleet: Fleet, policy: Policy, demand: Demand) -> bool:
+    """Return whether one batch fits on the nodes as they are, whoever may have it."""
+    trial = fleet.checkpoint()
+    fits = place_unit(Placer(fleet, policy), demand, _FRESH, demand.batch_size)
+    fleet.rollback(trial)
+    return fits is not None
+
+
+def _starts(world: World, policy: Policy, demand: Demand, now: float) -> bool:
+    """Return whether the scheduler would start a demand that comes now, in place of that of its session.
+
+    A session that has executors keeps them, and goes on asking for more.
+    """
+    number = max(each.number for each in world.demands) + 1
+    fresh = replace(demand, session=_FRESH, number=number, running=0, leaving=0, waiting_since=None)
+    others, promises = world.demands, world.promises
+    if all(executor.session != demand.session for executor in world.executors):
+        others = tuple(each for each in others if each.session != demand.session)
+        promises = {session: promise for session, promise in promises.items() if session != demand.session}
+    plan = schedule(replace(world, demands=(*others, fresh), promises=promises), policy, now)
+    return any(isinstance(action, Start | Reuse) and action.session == _FRESH for action in plan.actions)
 
 
 def smaller_requests(books: Fleet, asked: ResourceRequirement, rows: Iterable[int]) -> list[ResourceRequirement]:

@@ -65,8 +65,9 @@ def within_limit(reach: Reach, queues: Iterable[Queue], demand: Demand) -> tuple
     """Return what would help a session that a limit never allows: a smaller request, or a higher limit."""
     if demand.application_max < demand.batch_size:
         return (f"allow application {demand.application} max_instances of {demand.batch_size}",)
+    queues = list(queues)
     above = list(upwards({queue.name: queue for queue in queues}, demand.queue))
-    smaller = _cut(demand, above)
+    smaller = cut_to_limits(queues, demand)
     found = [f"{smaller.requirement} is within the limits"] if smaller and reach.never(smaller) is None else []
     whole = reach.unit(demand) * demand.batch_size
     for queue in above:
@@ -76,11 +77,11 @@ def within_limit(reach: Reach, queues: Iterable[Queue], demand: Demand) -> tuple
     return tuple(found)
 
 
-def _cut(demand: Demand, above: Iterable[Queue]) -> Demand | None:
+def cut_to_limits(queues: Iterable[Queue], demand: Demand) -> Demand | None:
     """Return the demand with executors of whole cores and cards that the limits allow; None if nothing is left."""
     asked = demand.requirement
     most = asked.resources
-    for queue in above:
+    for queue in upwards({queue.name: queue for queue in queues}, demand.queue):
         bounds = (None if limit is None else limit // demand.batch_size for limit in queue.limit)
         most = Resources(*(has if limit is None else min(has, limit) for has, limit in zip(most, bounds, strict=True)))
     cards = min(asked.gpu_count, most.gpu_milli // MILLI) if asked.whole else asked.gpu_count
