@@ -5,7 +5,6 @@ import random
 import pytest
 from tests.lab import Lab, a_node
 
-from ullage.core.placing.policy import Policy
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.queue import Limit, Queue
