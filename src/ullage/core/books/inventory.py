@@ -96,7 +96,7 @@ class Inventory:
         partitioned = requirement.cards.isolation is Isolation.PARTITIONED
         if not partitioned and (requirement.part is None or requirement.part.share_milli):
             return requirement.resources
-        share = max(1, ceil(self.share_of_card(requirement) * MILLI))
+        share = ceil(self.share_of_card(requirement) * MILLI)
         return Resources(requirement.cpu_milli, requirement.memory_bytes, requirement.gpu_count * share)
 
     def holding(self, requirement: ResourceRequirement, units: int) -> CardHolding:

@@ -91,8 +91,8 @@ def touch(nodes: Rows, newest: int, clock: int, row: int, sign: int) -> None:
         nodes[after, c.BEFORE] = before
         if before >= 0:
             nodes[before, c.AFTER] = after
-        nodes[row, c.BEFORE], nodes[row, c.AFTER] = newest, -1
-        nodes[newest, c.AFTER] = row
+        nodes[row, c.BEFORE] = newest
+        nodes[newest, c.AFTER] = row  # nobody reads what comes after the newest one
 
 
 @compiled
