@@ -6,7 +6,8 @@ cards of its node. Amounts are millionths of the compute of a card and MiB.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -126,3 +127,19 @@ def _init_is_over(pod: Document, init: list[Document]) -> bool:
     ends = [each["name"] for each in init if each.get("restartPolicy") != "Always"]
     over = (states.get(name, {}).get("terminated", {}).get("exitCode") == 0 for name in ends)
     return all(over)
+
+
+def overfull(oracle: CardsOracle, pods: Iterable[Document], most_users: int) -> dict[str, tuple[Amount, int]]:
+    """Return what pods hold of each card that is held above 100 %, or by too many, and the number of its users."""
+    used: defaultdict[str, Amount] = defaultdict(lambda: (0, 0))
+    users: Counter[str] = Counter()
+    for pod in pods:
+        says = oracle.says(pod)
+        for card, (ppm, mib) in () if says is None else says.cards.items():
+            used[card] = used[card][0] + ppm, used[card][1] + mib
+            users[card] += 1
+    return {
+        card: ((ppm, mib), users[card])
+        for card, (ppm, mib) in used.items()
+        if ppm > WHOLE_PPM or mib > oracle.capacity[card] or users[card] > most_users
+    }

@@ -188,16 +188,30 @@ class HamiScheduler:
 
     async def place(self, pod: Document, node: str, uuid: str) -> None:
         """Bind a pod with one container to one card, as soon as the node is not locked."""
-        meta = pod["metadata"]
-        namespace, name = meta["namespace"], meta["name"]
-        written, now = f"{uuid},NVIDIA,1000,10:;", str(int(datetime.now(UTC).timestamp()))
-        notes = {"hami.io/vgpu-node": node, "hami.io/vgpu-time": now, TO_ALLOCATE: written, ALLOCATED: written}
-        await self._api.write(Patch(PODS, name, {"metadata": {"annotations": notes}}, namespace))
-        while not await self._lock(node, namespace, name):
+        await self.choose(pod, node, f"{uuid},NVIDIA,1000,10:;")
+        while not await self.try_lock(pod, node):
             pass  # as kube-scheduler has it tried again and again
-        phase = {PHASE: "allocating", "hami.io/bind-time": now}
-        await self._api.write(Patch(PODS, name, {"metadata": {"annotations": phase}}, namespace))
-        await self._api.write(Bind(namespace, name, meta["uid"], node))
+        await self.bind(pod, node)
+
+    async def choose(self, pod: Document, node: str, devices: str) -> None:
+        """Answer `filter`: what it has chosen is written, and counts from now on."""
+        now = str(int(datetime.now(UTC).timestamp()))
+        notes = {"hami.io/vgpu-node": node, "hami.io/vgpu-time": now, TO_ALLOCATE: devices, ALLOCATED: devices}
+        await self._note(pod, notes)
+
+    async def try_lock(self, pod: Document, node: str) -> bool:
+        """Return whether the node is locked for the pod."""
+        return await self._lock(node, pod["metadata"]["namespace"], pod["metadata"]["name"])
+
+    async def bind(self, pod: Document, node: str) -> None:
+        """Bind a pod to a node that is locked for it."""
+        meta, now = pod["metadata"], str(int(datetime.now(UTC).timestamp()))
+        await self._note(pod, {PHASE: "allocating", "hami.io/bind-time": now})
+        await self._api.write(Bind(meta["namespace"], meta["name"], meta["uid"], node))
+
+    async def _note(self, pod: Document, notes: dict[str, str]) -> None:
+        meta = pod["metadata"]
+        await self._api.write(Patch(PODS, meta["name"], {"metadata": {"annotations": notes}}, meta["namespace"]))
 
     async def _lock(self, node: str, namespace: str, name: str) -> bool:
         found = await self._api.get(NODES, node)

@@ -190,6 +190,7 @@ def _context(
         cluster=Cluster(rules, clock, now),
         followed=Followed.of(api, settings.machines, topologies=settings.topologies, quotas=settings.resource_quotas),
         pod_settings=settings.pods,
+        scheduler=settings.scheduler,
         record_event=events.record,
         on_error=on_error,
         clock=clock,

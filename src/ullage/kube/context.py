@@ -23,8 +23,8 @@ class KubeContext:
     """The same value for all parts of one process.
 
     Writes go through `candidate`, each in a leadership term. All parts read pods with `read_pod`, which follows
-    `pod_settings` and caches the last pods. `clock` is monotonic, `now` is the time since 1970, `pause` sleeps: all in
-    seconds.
+    `pod_settings` and caches the last pods. `scheduler` is the name in the pods that this process binds (empty:
+    not known). `clock` is monotonic, `now` is the time since 1970, `pause` sleeps: all in seconds.
     """
 
     api: KubeApi
@@ -32,6 +32,7 @@ class KubeContext:
     cluster: Cluster
     followed: Followed
     pod_settings: PodSettings = PLAIN_SETTINGS
+    scheduler: str = "ullage"
     read_pod: ReadPod = field(init=False)
     record_event: RecordEvent = lambda _event: None
     on_error: OnError = lambda _kind, _name, _error: None

@@ -8,7 +8,7 @@ API, never guessed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from ullage.core.placing.decision import Refusal
@@ -22,6 +22,7 @@ from ullage.kube.device_plugins import DevicePlugins
 from ullage.kube.events import PodEvent, Reason
 from ullage.kube.extender.leader_books import LeaderBooks
 from ullage.kube.leader.unconfirmed import UnconfirmedBinds
+from ullage.kube.other_schedulers import OtherSchedulers
 from ullage.model.error import Conflict, NotFound, UllageError
 from ullage.wire.dra.claim import extended_claim
 from ullage.wire.extender import BindArgs
@@ -45,6 +46,7 @@ class PodBinder:
         self._domain, self._record_event = context.domain, context.record_event
         self._pods = context.followed.pods.objects
         self._books, self._unconfirmed, self._plugins, self._claims = books, unconfirmed, plugins, claims
+        self._others = OtherSchedulers(context, unconfirmed.observe)
 
     async def bind(self, args: BindArgs) -> None:
         """Bind a pod to a node with the best cards there. A repeated call succeeds.
@@ -83,7 +85,11 @@ class PodBinder:
             await self._bind_without_cards(epoch, args, pod)
             return
         ask = self._plugins.asked(asked, args.node)
-        async with self._plugins.node_lock(epoch, pod, args.node, ask.family.lock) if ask else nullcontext():
+        if ask is None:
+            await self._bind_with_cards(epoch, args, pod, asked, ask=None)
+            return
+        async with self._plugins.node_lock(epoch, pod, args.node, ask.family.lock):
+            await self._others.catch_up(args.node)
             await self._bind_with_cards(epoch, args, pod, asked, ask=ask)
 
     async def _bind_without_cards(self, epoch: int, args: BindArgs, pod: Pod) -> None:

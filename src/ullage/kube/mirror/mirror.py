@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 
 from ullage.core.books.usage import OtherUsage
 from ullage.kube.aligned_pods import AlignedPods
@@ -28,25 +27,20 @@ from ullage.kube.events import PodEvent, Reason
 from ullage.kube.mirror.bound_requests import BoundRequests, union
 from ullage.kube.mirror.machines import Machines
 from ullage.kube.mirror.nodes import NO_SOURCES, CardSources
+from ullage.kube.mirror.placed_by_hami import PlacedByHami
 from ullage.kube.mirror.zone_records import ZoneRecords
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.error import Conflict, InvalidRequest, UllageError
-from ullage.model.part import CardSelector, Isolation, Part
-from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI
 from ullage.service.cardless_pods import CardlessPods
 from ullage.service.devices import Devices
 from ullage.wire.document import Document
 from ullage.wire.hami.after_init import still_held
-from ullage.wire.hami.placed import hami_allocation
 from ullage.wire.pod import named_cards, read_allocation
 from ullage.wire.pod.containers import bound_spec, pod_amount
 
 REFUSALS = ("TopologyAffinityError", "SMTAlignmentError")
 """Reasons why a kubelet rejects a pod that should fit: its CPUs and cards are not in the NUMA zones that it needs."""
-
-
-_SLICES = ResourceRequirement(gpu_count=1, part=Part(), cards=CardSelector(isolation=Isolation.PARTITIONED))
 
 
 class Mirror:
@@ -68,7 +62,6 @@ class Mirror:
         self._cluster, self._pods, self._read_pod = context.cluster, context.followed.pods, context.read_pod
         self._domain, self._on_error, self._record_event = context.domain, context.on_error, context.record_event
         self._devices = devices
-        self._families = context.pod_settings.families
         self.machines = Machines(context, cards, domains, records or ZoneRecords(context))
         self._unobserved, self._aligned = self.machines.unobserved, AlignedPods(context)
         self._recovered = False
@@ -82,7 +75,7 @@ class Mirror:
         """These machines, as the books have them."""
         self._freed: set[str] = set()
         """Machines that a pod has left since the last check whether waiting pods have room."""
-        self._requests = BoundRequests(context)
+        self._requests, self._by_hami = BoundRequests(context), PlacedByHami(context)
         self._unread: set[str] = set()
         """Pods whose request or record cannot be read, by uid: it may still be corrected."""
         self._changed: dict[str, tuple[Pod, str]] = {}
@@ -113,6 +106,7 @@ class Mirror:
         self._waiting.clear()
         self._withheld.clear()
         self._requests.clear()
+        self._by_hami.clear()
         self._unread.clear()
         self._changed.clear()
         self._cardless.clear()
@@ -122,7 +116,7 @@ class Mirror:
         self._hold(*own)
         for pod, _ in own:
             self._requests.believe(pod, only=True)
-        for pod in there:
+        for pod in sorted(there, key=lambda each: bool(each.spec.node_name)):  # choices before cards that nobody names
             self._enter(pod)
         self._cardless.write_to_books()
         self._settle_machines()
@@ -204,7 +198,9 @@ class Mirror:
             self._leave(pod)
             return
         if not node:
+            self._freed.add(self._by_hami.choose(pod))
             return
+        self._by_hami.drop(uid)
         pod = self._as_placed(pod)
         held = self._cluster.held(uid)
         if held is not None and held.node == node and held.state is not AllocationState.ASSUMED:
@@ -305,6 +301,7 @@ class Mirror:
     def _leave(self, pod: Pod) -> None:
         uid, node = pod.metadata.uid, pod.spec.node_name
         self._cardless.drop(uid)
+        self._freed.add(self._by_hami.drop(uid))
         self._done_waiting(uid)
         self._requests.drop(uid)
         self._changed.pop(uid, None)
@@ -333,7 +330,7 @@ class Mirror:
         if pod.finished or not any(self._requests.record(pod).values()):
             return None
         if f"{self._domain}/gpu-ids" not in (pod.metadata.annotations or {}):
-            return self._placed_by_hami(pod)
+            return self._by_hami.read(pod.document)
         document, charge_of = pod.document, self._cluster.charge_on
         try:
             found = read_allocation(document, self._domain, charge_of=charge_of, read=self._read_pod)
@@ -343,20 +340,6 @@ class Mirror:
         except InvalidRequest as error:
             self._report(pod, error)
             return named_cards(pod.document, self._domain) or error
-
-    def _placed_by_hami(self, pod: Pod) -> Allocation | UllageError | None:
-        """Return the same for a pod that HAMi's scheduler placed, whose request may be unreadable here."""
-        document = pod.document
-        try:
-            asked = self._read_pod(document)
-        except InvalidRequest:
-            asked = None
-        try:
-            charge_on = self._cluster.charge_on
-            slices_of = partial(charge_on, _SLICES)
-            return hami_allocation(document, asked, charge_on, self._families, slices_of=slices_of)
-        except InvalidRequest as error:
-            return error
 
     def _hold(self, *pods: tuple[Pod, Allocation]) -> None:
         """Enter what pods say they hold. What is contradictory is reported and held all the same.
