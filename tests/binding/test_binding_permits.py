@@ -11,6 +11,7 @@ from ullage.binding.force import in_force
 from ullage.binding.permit import BindingClaims, PermittedCard, Place, rejections
 from ullage.binding.room import Hindrance
 from ullage.model.binding import Binding, BindingState, Consume, ShareMode, Tenant
+from ullage.model.compute import OwnerQuota
 from ullage.model.part import CardSelector, Isolation, Part
 from ullage.model.request import ResourceRequirement
 
@@ -55,14 +56,14 @@ def test_accepted_bindings_fit_on_their_card_and_rejected_ones_would_not(world, 
         there = [each.on(card.memory_bytes) for each in bindings if each.uuid == card.id]
         there = [each for each in there if each.state is not BindingState.INVALID]
         refused = rejections({card.id: card}, there, tenants)
-        kept = [each for each in there if each.name not in refused]
+        kept = [each for each in there if each.key not in refused]
         forced = [each for each in kept if each.state is BindingState.DRAINING]
         if not forced:
             assert fits(card, kept, tenants)
-        assert not any(each.name in refused for each in forced)
+        assert not any(each.key in refused for each in forced)
         for each in there:
-            before = [other for other in there[: there.index(each)] if other.name not in refused]
-            if each.name in refused:
+            before = [other for other in there[: there.index(each)] if other.key not in refused]
+            if each.key in refused:
                 assert not fits(card, [*before, each], tenants)
 
 
@@ -75,7 +76,7 @@ def test_the_free_memory_of_a_card_is_what_another_binding_can_get(world, tenant
         there = [each.on(card.memory_bytes) for each in bindings if each.uuid == card.id]
         there = [each for each in there if each.state is not BindingState.INVALID]
         new = Binding("new", card.id, "new", memory_bytes=mib * MIB)
-        accepted = "new" not in rejections({card.id: card}, [*there, new], tenants)
+        accepted = new.key not in rejections({card.id: card}, [*there, new], tenants)
         enough = mib * MIB if card.share is SLICED else 1
         assert accepted is (view.free_bytes(card) >= enough)
 
@@ -173,3 +174,31 @@ def test_a_binding_with_an_owner_takes_precedence_over_one_without():
         Tenant("app", "alice", "ns"), ResourceRequirement.of(gpu=1), ["n1"], ()
     )
     assert found.places["n1"].cards[0].binding.name == "b"
+
+
+TENANT, ONE = Tenant("app", "alice", "app-alice"), ResourceRequirement(gpu_count=1)
+
+
+def claims_of(foreign, **facts):
+    """Rows of two applications, with 1000 MiB left, and a foreign binding that asks for more than that."""
+    card = a_card("n1", "g0", 16_000, SLICED)
+    rows = (a_row(card, "app", mib=10_000, row_id="app-1-0"), a_row(card, "third", mib=5_000))
+    return BindingClaims(a_view((a_node(card),), rows, **facts), [foreign])
+
+
+@pytest.mark.parametrize("quotas", [{}, {"alice": OwnerQuota()}])
+@pytest.mark.parametrize("app", ["app", "other"])
+def test_a_foreign_binding_that_is_named_like_a_row_does_not_share_its_rejection(app, quotas):
+    foreign = Binding("app-1-0", "g0", app, "alice", f"{app}-alice", (), 12_000 * MIB)
+    claims = claims_of(foreign, quotas=quotas)
+    assert claims.crowded_out(foreign) is not None
+    assert claims.permit(TENANT, ONE, ["n1"], ()).places.keys() == {"n1"}, "the row is in force"
+    others = claims.others_on(Tenant("new", "alice", "new-alice"), "g0")
+    assert {each.name for each in others if each.row} == {"app-1-0", "third-alice-g0-Bound"}
+
+
+@pytest.mark.parametrize("name", ["a", "z"])
+def test_of_two_bindings_of_an_application_on_a_card_the_one_in_force_counts(name):
+    foreign = Binding(name, "g0", "app", "alice", "app-alice", (), 12_000 * MIB)
+    (place,) = claims_of(foreign).permit(TENANT, ONE, ["n1"], ()).places.values()
+    assert [each.binding.memory_bytes for each in place.cards] == [10_000 * MIB]

@@ -102,19 +102,23 @@ def _cap(bound: PermittedCard, own: Part | None) -> int:
     return total if own is None else own.on(0, total)[1]
 
 
+_Key = tuple[bool, str]
+"""The key of a binding."""
+
+
 def rejections(
     cards: Mapping[str, ComputeCard],
     bindings: Iterable[Binding],
     tenants: int = TENANTS,
     beyond: Callable[[Binding, ComputeCard], BindingQuotaUse | None] = lambda _binding, _card: None,
-) -> dict[str, BindingRejection]:
-    """Return why cards have no room for some of their bindings, by name. Earlier bindings take precedence.
+) -> dict[_Key, BindingRejection]:
+    """Return why cards have no room for some of their bindings, by key. Earlier bindings take precedence.
 
     `cards` are by id. `beyond` returns the quota that a binding exceeds. A draining binding takes its room until it is
     gone.
     """
     rooms = {uuid: CardTenants(card, tenants) for uuid, card in cards.items()}
-    rejected: dict[str, BindingRejection] = {}
+    rejected: dict[_Key, BindingRejection] = {}
     for each in bindings:
         card, room = cards[each.uuid], rooms[each.uuid]
         app, memory = AppKey(each.app, each.owner, each.namespace), each.memory_bytes or 0
@@ -125,7 +129,7 @@ def rejections(
         if why is None:
             room.add(app, card.share, memory)
         else:
-            rejected[each.name] = why
+            rejected[each.key] = why
     return rejected
 
 
@@ -140,7 +144,7 @@ class BindingClaims:
         self._strict, self._cards, self._tenants = strict, own.inventory.by_device, own.tenants
         self._of_app: defaultdict[str, list[Binding]] = defaultdict(list)
         self._on_card: defaultdict[str, list[Binding]] = defaultdict(list)
-        self._rejected: dict[str, dict[str, BindingRejection]] = {}
+        self._rejected: dict[str, dict[_Key, BindingRejection]] = {}
         self._own, self._all = own, (*map(as_binding, own.rows), *bindings)
         self._stands_in = {uuid: card.id for card in self._cards.values() for uuid in card.represents}
         self._closed = {row.card.device for row in own.rows if row.draining and self._has_old_mode(row)}
@@ -186,24 +190,22 @@ class BindingClaims:
         if uuid not in self._cards:
             return None
         if self._own.quotas:
-            return self._over_quotas.get(binding.name)
+            return self._over_quotas.get(binding.key)
         if uuid not in self._rejected:
             there = [self.seen(each) for each in self._on_card.get(uuid, ()) if not self.invalid(each)]
             self._rejected[uuid] = rejections({uuid: self._cards[uuid]}, there, self._tenants)
-        return self._rejected[uuid].get(binding.name)
+        return self._rejected[uuid].get(binding.key)
 
     @cached_property
-    def _over_quotas(self) -> dict[str, BindingRejection]:
-        """Why cards or quotas have no room, by the name of the binding. Quotas count over all cards."""
-        meter, own = QuotaMeter(self._own), len(self._own.rows)
-        seen = [(at < own, self.seen(each)) for at, each in enumerate(self._all) if not self.invalid(each)]
-        there = [(is_row, each) for is_row, each in seen if each.uuid in self._cards]
-        rows = {id(each) for is_row, each in there if is_row}  # a foreign binding may have the name of a row
+    def _over_quotas(self) -> dict[_Key, BindingRejection]:
+        """Why cards or quotas have no room, by the key of the binding. Quotas count over all cards."""
+        meter = QuotaMeter(self._own)
+        there = [self.seen(each) for each in self._all if not self.invalid(each) and each.uuid in self._cards]
 
         def beyond(binding: Binding, card: ComputeCard) -> BindingQuotaUse | None:
-            return None if id(binding) in rows else meter.rejected(binding, card)
+            return None if binding.row else meter.rejected(binding, card)
 
-        return rejections(self._cards, [each for _, each in there], self._tenants, beyond)
+        return rejections(self._cards, there, self._tenants, beyond)
 
     def permit(
         self,
@@ -282,7 +284,7 @@ class BindingClaims:
         return [self.seen(each) for each in self._of_app.get(app, ())]
 
     def _mine(self, tenant: Tenant) -> list[PermittedCard] | BindingRejection:
-        """Return the existing cards of a pod, each with its most specific binding."""
+        """Return the existing cards of a pod, each with its most specific binding of those in force."""
         if not tenant.app:
             return BindingRejection(Hindrance.NO_LABEL)
         there = self._of_name(tenant.app)
@@ -290,13 +292,17 @@ class BindingClaims:
         if found.conflict:
             return BindingRejection(Hindrance.CONFLICT, " and ".join(owner or "nobody" for owner in found.owners))
         if found.bindings:
-            by_card = {each.uuid: each for each in sorted(found.bindings, key=lambda each: not each.legacy)}
+            by_card = {each.uuid: each for each in sorted(found.bindings, key=self._counts)}
             return [PermittedCard(by_card[uuid], self._cards[uuid]) for uuid in sorted(by_card) if uuid in self._cards]
         against = {each.mismatch(tenant, strict=self._strict) for each in there}
         if None in against:
             return BindingRejection(Hindrance.DRAINING)
         nearest = [why for why in BindingMismatch if why in against]
         return BindingRejection(nearest[-1] if nearest else Hindrance.NOT_BOUND)
+
+    def _counts(self, binding: Binding) -> tuple[bool, bool]:
+        """Return the order of bindings of a pod on one card, of which the last counts."""
+        return self.rejection(binding) is None, not binding.legacy
 
 
 def _order(bound: PermittedCard) -> tuple[int, int]:

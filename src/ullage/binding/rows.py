@@ -139,6 +139,7 @@ def as_binding(row: BoundCard) -> Binding:
         memory_bytes=row.memory_bytes or None,
         accelerator=row.accelerator,
         state=row.state,
+        row=True,
     )
 
 

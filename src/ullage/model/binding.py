@@ -76,7 +76,7 @@ class Binding:
     `legacy` marks a record from before owners were known: its empty fields match any. `selector` are conditions on
     labels that must all hold: without conditions it matches every pod, and none if it is None. `memory_bytes` is the
     cap on the memory of the card, None for no cap. `reason` says why it is invalid or in conflict; `accelerator` is
-    the type of the card.
+    the type of the card. `row`: it is a row of the ledger. A foreign binding may have the name of a row.
     """
 
     name: str
@@ -90,6 +90,11 @@ class Binding:
     accelerator: str = ""
     state: BindingState = BindingState.BOUND
     reason: str = ""
+    row: bool = False
+
+    @property
+    def key(self) -> tuple[bool, str]:
+        return self.row, self.name
 
     def mismatch(self, tenant: Tenant, *, strict: bool = False) -> BindingMismatch | None:
         """Return why it does not match a pod; None if it does. With `strict` an empty field matches nothing."""
