@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from typing import Self
 
@@ -65,11 +65,16 @@ class SecondScheduler:
                 await asyncio.sleep(0.1)  # until something may have changed
 
     async def _place(self, pod: Document) -> bool:
+        """Bind a pod to a node with room by the cache, if it has room by the API under its lock."""
         meta = pod["metadata"]
+        on = defaultdict[str, list[Pod]](list)
+        for each in self._pods.objects.values():
+            on[each.spec.node_name].append(each)
         for node in self._chance.sample(sorted(self._nodes), len(self._nodes)):
-            if not await self._hami.try_lock(pod, node):
+            if not self._choice(pod, node, on[node]) or not await self._hami.try_lock(pod, node):
                 continue
-            written = await self._choice(pod, node)
+            pages = self._api.pages(PODS, Selection(fields=f"spec.nodeName={node}"))
+            written = self._choice(pod, node, [each async for page in pages for each in page.items])
             if written:
                 await self._hami.choose(pod, node, written)
                 await self._hami.bind(pod, node)
@@ -77,11 +82,11 @@ class SecondScheduler:
             await unlock(self._api, node, meta["namespace"], meta["name"])
         return False
 
-    async def _choice(self, pod: Document, node: str) -> str:
+    def _choice(self, pod: Document, node: str, there: Iterable[Pod]) -> str:
         """Return the devices for the only container of a pod; "" where a node lacks them."""
         (container,) = pod["spec"]["containers"]
         limits, cards = container["resources"]["limits"], self._nodes[node]
-        users, mibs, cores = await self._held(node)
+        users, mibs, cores = _held(there)
         found = []
         for card, size in cards.items():
             mib, percent = int(limits.get(MIB, size)), int(limits.get(CORES, 0 if MIB in limits else 100))
@@ -91,18 +96,18 @@ class SecondScheduler:
         count = int(limits[GPU])
         return "".join(self._chance.sample(found, count)) + ";" if len(found) >= count else ""
 
-    async def _held(self, node: str) -> tuple[Counter[str], Counter[str], Counter[str]]:
-        """Return the number of users, the MiB and the percent of cores of each card, as pods on the node have them."""
-        users, mibs, cores = Counter[str](), Counter[str](), Counter[str]()
-        async for page in self._api.pages(PODS, Selection(fields=f"spec.nodeName={node}")):
-            for pod in page.items:
-                written = (pod.metadata.annotations or {}).get(ALLOCATED, "")
-                for device in () if pod.finished else filter(None, written.replace(";", ":").split(":")):
-                    card, _, mib, percent = device.split(",")
-                    users[card] += 1
-                    mibs[card] += int(mib)
-                    cores[card] += int(percent)
-        return users, mibs, cores
+
+def _held(pods: Iterable[Pod]) -> tuple[Counter[str], Counter[str], Counter[str]]:
+    """Return the number of users, the MiB and the percent of cores of each card, as pods have them."""
+    users, mibs, cores = Counter[str](), Counter[str](), Counter[str]()
+    for pod in pods:
+        written = (pod.metadata.annotations or {}).get(ALLOCATED, "")
+        for device in () if pod.finished else filter(None, written.replace(";", ":").split(":")):
+            card, _, mib, percent = device.split(",")
+            users[card] += 1
+            mibs[card] += int(mib)
+            cores[card] += int(percent)
+    return users, mibs, cores
 
 
 async def _end(task: asyncio.Task[None]) -> None:

@@ -276,10 +276,10 @@ async def test_questions_are_answered_while_metrics_are_written_down(
         assert await up.place(first, ["a"]) == "!a"
         began, go_on, write = threading.Event(), threading.Event(), metrics._text
 
-        def slowly(books: metrics.Books) -> bytes:
+        def slowly(*given: Any) -> bytes:
             began.set()
             assert go_on.wait(60)
-            return write(books)
+            return write(*given)
 
         monkeypatch.setattr(metrics, "_text", slowly)
         page = asyncio.create_task(metrics.FrontMetrics(up.front).page())

@@ -45,6 +45,7 @@ capabilities: {drop: [ALL]}
 [kube]
 topologies = {{ .Values.topologies }}
 pessimistic_zones = {{ .Values.pessimisticZones }}
+legacy_metrics = {{ .Values.legacyMetrics }}
 align_all = {{ .Values.alignAll }}
 noderesourcetopologies = {{ .Values.nodeResourceTopologies | quote }}
 queues = {{ .Values.queues | quote }}

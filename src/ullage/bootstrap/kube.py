@@ -142,7 +142,7 @@ class KubeProcess:
 
     def _servers(self, front: Front, api: HttpKubeApi, loop_thread: LoopThread) -> dict[str, KubeServer]:
         """Return the servers; those that every pod of a cluster can reach have their own loop."""
-        section, metrics = self._section, FrontMetrics(front)
+        section, metrics = self._section, FrontMetrics(front, legacy=self._section.legacy_metrics)
         webhook = Webhook(
             AdmissionSettings(
                 section.scheduler_name,

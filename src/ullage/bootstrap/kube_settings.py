@@ -198,8 +198,9 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     kube-scheduler calls the extender at `http_bind`: over TLS with `cert_file` and `key_file`, and only with a
     certificate of `client_ca_file` if it is set. The API server calls the webhook at `webhook_bind`, always over TLS;
     without it there is no webhook. Files are read again when they change. `metrics_bind` serves the metrics and the
-    probes. `page_bind` serves the live page and what `kubectl ullage` asks for, to everybody who can reach it: names of
-    pods, nodes and cards, no secrets, and nothing is changed there. Without it there is no page.
+    probes; with `legacy_metrics` those of HAMi's scheduler also have their former names. `page_bind` serves the live
+    page and what `kubectl ullage` asks for, to everybody who can reach it: names of pods, nodes and cards, no secrets,
+    and nothing is changed there. Without it there is no page.
 
     The webhook writes `scheduler_name` on pods with cards (empty: it does not), also on those for the default
     scheduler with `force_overwrite_default_scheduler`, and `runtime_class` where a pod has none. Only `own_user` (the
@@ -261,6 +262,7 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     webhook_cert_file: str | None = None
     webhook_key_file: str | None = None
     metrics_bind: str | None = "127.0.0.1:9395"
+    legacy_metrics: bool = False
     page_bind: str | None = None
     scheduler_name: str = "ullage"
     own_user: str = ""

@@ -35,6 +35,7 @@ def configure_kube(parser: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help="address of the metrics (default: 127.0.0.1:9395)",
     )
+    flag("--legacy-metrics", help="also write the former names of the metrics of HAMi's scheduler (default: false)")
     add("--page-bind", metavar="ADDRESS", help="address of the live page, for everybody (default: no page)")
     add("--scheduler-name", metavar="NAME", help="schedulerName that the webhook writes (default: ullage)")
     add("--node-scheduler-policy", choices=("binpack", "spread"), help="how nodes are chosen")

@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 
 from ullage.core.books.fleet import Fleet
 from ullage.kube.front import Front
+from ullage.kube.legacy_metrics import with_former_names
 from ullage.kube.queues.admission import AdmissionController
 from ullage.kube.resource_quotas import ResourceQuotas
 from ullage.model.allocation import Allocation
@@ -33,12 +34,16 @@ _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 _CARD = ["node", "device_uuid", "device_index"]
 _TYPED = [*_CARD, "device_type"]
 _PERCENT = 100
+_Named = Callable[[Iterator[Metric]], Iterator[Metric]]
+"""Adds families under other names."""
 
 
 class FrontMetrics:
     """`call` is the meter of the applications. `page` is what Prometheus scrapes."""
 
-    def __init__(self, front: Front) -> None:
+    def __init__(self, front: Front, *, legacy: bool = False) -> None:
+        """With `legacy` the metrics of HAMi's scheduler also have their former names."""
+        self._named: _Named = with_former_names if legacy else iter
         self._cluster, self._registry = front.cluster, CollectorRegistry(auto_describe=False)
         self._seconds = Histogram(
             "ullage_kube_call_seconds",
@@ -54,7 +59,7 @@ class FrontMetrics:
         self._registry.register(_Families(lambda: _front(front)))
         self._registry.register(_Families(lambda: _queues(front.admission)))
         if (quotas := front.quotas) is not None:
-            self._registry.register(_Families(lambda: _quotas(quotas)))
+            self._registry.register(_Families(lambda: self._named(_quotas(quotas))))
 
     def call(self, verb: str, seconds: float, outcome: str) -> None:
         self._seconds.labels(verb).observe(seconds)
@@ -62,7 +67,7 @@ class FrontMetrics:
 
     async def page(self) -> bytes:
         books = _Books.of(self._cluster.allocator.fleet)
-        return generate_latest(self._registry) + await written(lambda: _text(books))
+        return generate_latest(self._registry) + await written(lambda: _text(books, self._named))
 
 
 class _Families(Collector):
@@ -186,9 +191,9 @@ class _Books:
         )
 
 
-def _text(books: _Books) -> bytes:
+def _text(books: _Books, named: _Named = iter) -> bytes:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Families(lambda: chain(_cards(books), _pods(books))))
+    registry.register(_Families(lambda: named(chain(_cards(books), _pods(books)))))
     return generate_latest(registry)
 
 
