@@ -14,6 +14,7 @@ import pytest
 
 from tests.books import refusals_of
 from tests.kube.fake_informer import FakeInformer
+from ullage.core.books.fleet import Fleet
 from ullage.core.placing.rules import Rules
 from ullage.kube.client.kinds import NODES, PODS
 from ullage.kube.context import KubeContext
@@ -916,3 +917,53 @@ def test_the_room_apart_from_cards_is_what_is_left_of_the_machine_whatever_comes
                 world.begin()
         for each in "ab":
             assert left(world, each)[0] == 64 - sum(cpu for on, cpu in there.values() if on == each)
+
+
+def counted_rebuilds(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    rebuilt, times = Fleet.rebuilt, list[object]()
+
+    def counted(fleet: Fleet, *given: Any) -> Fleet:
+        times.append(given)
+        return rebuilt(fleet, *given)
+
+    monkeypatch.setattr(Fleet, "rebuilt", counted)
+    return times
+
+
+def naming(name: str, node: str, card: str) -> dict[str, Any]:
+    pod = a_pod(name, node)
+    pod["metadata"]["annotations"] = {"ullage.io/gpu-ids": card}
+    return pod
+
+
+def test_pods_with_cards_that_no_node_reports_are_entered_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new card rebuilds the books: once for all pods that come between two questions."""
+    world = World(a_node("a", "A0"), a_node("b", "B0"))
+    times = counted_rebuilds(monkeypatch)
+    for number in range(20):
+        world.pods.put(naming(f"p{number}", "ab"[number % 2], f"lost-{number}"))
+    assert world.held == {f"p{number}": (f"lost-{number}",) for number in range(20)}
+    assert len(times) == 1
+    assert world.free("a") == ("A0",)
+    world.pods.put(naming("late", "a", "lost-0"))
+    world.pods.put(naming("gone", "a", "lost-99"))
+    world.pods.drop("gone", "default")
+    assert world.held["late"] == ("lost-0",)
+    assert "gone" not in world.held
+    assert len(times) == 1, "that card is known by now, and nobody has the other"
+
+
+def test_a_pod_with_an_unreadable_record_that_changes_otherwise_rebuilds_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(a_node("a", "A0"))
+    pod = placed_by_hami("p", "A0,NVIDIA,many,0:;")
+    world.pods.put(pod)
+    assert world.free("a") == ()
+    times = counted_rebuilds(monkeypatch)
+    for number in range(3):
+        world.pods.put({**pod, "status": {"phase": "Running", "message": str(number)}})
+        assert world.free("a") == ()
+    assert times == []
+    world.pods.drop("p", "default")
+    assert world.free("a") == ("A0",)

@@ -69,6 +69,8 @@ class Mirror:
         """The leadership term at whose start all earlier binds had been observed."""
         self._waiting: dict[str, Pod] = {}
         """Pods of other schedulers for which the books have no cards: their machine is unknown yet, or full."""
+        self._unreported: dict[str, tuple[Pod, Allocation]] = {}
+        """Pods with cards that no node reports, by uid. They are entered together, as that rebuilds the books."""
         self._withheld: dict[str, str] = {}
         """Machines whose cards are cordoned, by the uid of a pod there whose cards are unknown."""
         self._shut: frozenset[str] = frozenset()
@@ -104,6 +106,7 @@ class Mirror:
         self._settle_machines()
         there = sorted(self._pods.objects.values(), key=lambda pod: (pod.metadata.creation_timestamp or "", pod.key))
         self._waiting.clear()
+        self._unreported.clear()
         self._withheld.clear()
         self._requests.clear()
         self._by_hami.clear()
@@ -135,6 +138,7 @@ class Mirror:
             for pod in again:
                 self._enter(pod)
         self._settle_machines()
+        self._hold_unreported()
         self._observe()
 
     def _observe(self) -> None:
@@ -272,12 +276,15 @@ class Mirror:
 
     def _enter_from_pod(self, pod: Pod) -> None:
         """Enter what a pod on a machine holds, according to its annotations, else its request."""
-        if self._withheld.pop(pod.metadata.uid, None) is not None:
-            self._settle_machines()
+        self._unreported.pop(pod.metadata.uid, None)
         found, document = self._own(pod), pod.document
+        if found is None and self._withheld.pop(pod.metadata.uid, None) is not None:
+            self._settle_machines()  # else its own cordon would keep it from the cards that stand for its own
         if self._requests.placed_without_cards(pod):
             self._check_asks_nothing(pod)
             self._hold_aligned(pod, document)
+        elif isinstance(found, Allocation) and self._has_unreported(found):
+            self._unreported[pod.metadata.uid] = pod, found
         elif isinstance(found, Allocation):
             self._hold((pod, found))
         elif found is None:
@@ -285,6 +292,20 @@ class Mirror:
         else:
             self._withhold(pod, found)
         self._count(pod, document, pod.spec.node_name)
+
+    def _has_unreported(self, found: Allocation) -> bool:
+        fleet = self._cluster.allocator.fleet
+        return found.node in fleet.row_of and any(uuid not in fleet.card_of for uuid in found.gpus)
+
+    def _hold_unreported(self) -> None:
+        """Enter the pods whose cards no node has reported meanwhile."""
+        if not self._unreported:
+            return
+        pods, self._unreported = list(self._unreported.values()), {}
+        self._hold(*pods)
+        for pod, _ in pods:
+            self._enter(pod)
+        self._cardless.write_to_books()
 
     def _check_asks_nothing(self, pod: Pod) -> None:
         """Report a pod that was bound here without cards, and asks for some now or says that it has some."""
@@ -301,6 +322,7 @@ class Mirror:
     def _leave(self, pod: Pod) -> None:
         uid, node = pod.metadata.uid, pod.spec.node_name
         self._cardless.drop(uid)
+        self._unreported.pop(uid, None)
         self._freed.add(self._by_hami.drop(uid))
         self._done_waiting(uid)
         self._requests.drop(uid)
