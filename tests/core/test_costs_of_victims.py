@@ -13,16 +13,20 @@ from tests.core.test_preemption import fits, may_go, subsets
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.trial import trial
 from ullage.core.evicting.gang_eviction import preempt_together
-from ullage.core.evicting.preemption import Preemption, preempt
+from ullage.core.evicting.preemption import NoPreemption, Preemption, place_or_wait, preempt
 from ullage.core.evicting.put_back import put_back
 from ullage.core.evicting.victim_search import VictimSearch
 from ullage.core.evicting.victims import Budgets, Cost, EvictionContext, budgets_of, cost_of
 from ullage.core.placing.draft import enter
+from ullage.core.placing.nomination import Nominations
 from ullage.core.placing.rules import Rules
 from ullage.core.verdict.quota import Quotas
-from ullage.model.allocation import Allocation
-from ullage.model.claim import Request
+from ullage.model.allocation import Allocation, AllocationState
+from ullage.model.claim import Claim, Request
+from ullage.model.nomination import Nomination
+from ullage.model.part import IsolationPolicy
 from ullage.model.quota import Quota
+from ullage.model.rejection import Code
 
 WORKLOADS = "web", "job", "etl", "free"
 TEXTS = "tflops=20,vram=2g", "tflops=40,vram=4g", "tflops=30,vram=1g", ""
@@ -151,6 +155,36 @@ def test_a_set_with_all_who_may_go_is_the_best_of_its_node_whatever_others_cost(
     assert [(each.node, each.eligible, each.up_to) for each in found.attempts] == [("m", 1, None), ("n", 1, None)]
 
 
+def test_the_place_of_a_request_is_on_no_card_whose_lock_stays_though_its_last_user_leaves():
+    locked, free = a_card("n-0", isolation_policy=IsolationPolicy.DYNAMIC), a_card("n-1")
+    books = Books(a_node("n", locked, free)).run("both", "n-0", "n-1", of="tflops=50,vram=8g,isolation=soft")
+    found = books.preempt(ask("gpu=1,tflops=80,vram=8g,isolation=hard"))
+    assert isinstance(found, Preemption)
+    assert (found.uids, found.choice.gpus) == (("both",), ("n-1",))
+
+
+def test_a_node_on_which_nobody_may_go_says_that_one_is_needed_and_none_had():
+    found = Books(a_node("n")).run("stays", "n-0", priority=10).preempt()
+    assert isinstance(found, NoPreemption)
+    (refusal,) = [each.refusal for each in found.attempts]
+    assert refusal is not None
+    assert [(each.code, each.needed, each.had, each.node) for each in refusal.rejections] == [
+        (Code.NO_VICTIMS, 1, 0, "n")
+    ]
+
+
+def test_a_nominated_request_waits_for_those_who_leave_its_node():
+    books = Books(a_node("m", a_card("m-0"), a_card("m-1")), a_node("n"))
+    books.run("leaves n", "n-0", state=AllocationState.RELEASING)
+    for number in range(2):
+        books.run(f"leaves m {number}", f"m-{number}", state=AllocationState.RELEASING)
+    request = ask("gpu=1")
+    kept = Nominations((Nomination(request, "n", NOW, ("n-0",)),))
+    waits = place_or_wait(books.fleet, Rules(), request, kept)
+    assert isinstance(waits, NoPreemption)
+    assert [(each.code, each.needed, each.node) for each in waits.rejections] == [(Code.EVICTING, 1, "n")]
+
+
 # --- cards that were given to more than they have room for ---
 
 
@@ -180,6 +214,15 @@ def test_all_who_hold_too_much_of_a_card_leave_it_and_each_has_its_reason(rules)
         ("b", 60_000, 30_000),
     ]
     assert fleet.ledger == before
+
+
+@pytest.mark.parametrize("rules", [Rules(), Rules(quotas=Quotas({"team": Quota(max_workers=9)}))])
+def test_who_leaves_an_overfull_card_has_a_reason_though_it_does_not_fit_on_it_any_more(rules):
+    books = Books(a_node("n")).run("stays", "n-0", of="tflops=60,vram=2g", priority=10)
+    books.fleet.charge(replace(books.fleet.ledger["stays"], id="goes", claim=Claim(namespace="team")), force=True)
+    found = books.preempt(ask("tflops=30,vram=1g"), rules)
+    assert isinstance(found, Preemption)
+    assert [(each.uid, each.reason.needed, each.reason.had) for each in found.victims] == [("goes", 30_000, 0)]
 
 
 def test_as_many_of_a_workload_may_go_as_are_above_its_minimum():

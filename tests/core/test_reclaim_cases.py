@@ -10,16 +10,19 @@ from tests.core.test_reclaim import NOW, reclaim_of, world_of
 from tests.core.test_reclaim_ways import Cycle
 
 from ullage.core.books.fleet import Fleet
+from ullage.core.cycle import schedule
+from ullage.core.evicting.idle import Idle
 from ullage.core.evicting.limit_claims import LimitClaims
 from ullage.core.evicting.pending_evictions import PendingEvictions
 from ullage.core.evicting.reclaim import Reclaim
 from ullage.core.evicting.reclaim_search import Loser, RoomClaim, may_do
-from ullage.core.evicting.reclaim_victims import ExecutorVictim
+from ullage.core.evicting.reclaim_victims import ExecutorVictim, fewest, room_without
 from ullage.core.evicting.surplus import surplus
 from ullage.core.placing.placement import Placer
 from ullage.core.placing.policy import Policy
+from ullage.core.sharing.plan import Keep
 from ullage.core.sharing.promise import Promises
-from ullage.core.sharing.world import Cause, Demand, Eviction, ExecutorPhase, ExecutorView, World
+from ullage.core.sharing.world import Cause, Demand, Eviction, ExecutorPhase, ExecutorView, Promise, World
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
@@ -85,6 +88,118 @@ def test_what_a_claim_does_not_find_none_of_its_kind_looks_for_again_but_others_
     assert looks == ["higher", "wide", "wide"]
     del reclaim._search
     assert ids(reclaim.claim(small)) == ["e0"]
+
+
+@pytest.mark.parametrize(("size", "first"), [(4, "b0"), (6, "a0")])
+def test_who_holds_most_above_what_it_deserves_loses_first_whatever_the_size_of_its_batches(size, first):
+    """The one holds its executors in pairs, the other one has five by themselves; both deserve none."""
+    pairs = [(ExecutorView(f"a{n}", BUSY, ONE, "a", f"g{n // 2}"), "n", ()) for n in range(size)]
+    single = [(ExecutorView(f"b{n}", BUSY, ONE, "b"), "n", ()) for n in range(5)]
+    sessions = [Demand("a", 1, ONE, batch_size=2), Demand("b", 2, ONE), Demand("claim", 3, ONE, 1)]
+    world = world_of([Node("n", 1000 * (size + 5), GIB)], sessions, *pairs, *single)
+    found = ids(reclaim_of(world).claim(claim_of(world, sessions[2], displace=True)))
+    assert found is not None
+    assert found[0] == first
+
+
+@pytest.mark.parametrize(
+    ("deserved", "first"),
+    [
+        pytest.param({"a": 2, "b": 2}, "a0", id="the pairs are further above it"),
+        pytest.param({"a": 4, "b": 2}, "b0", id="the others are"),
+        pytest.param({"b": 0}, "a0", id="nothing is said of the one"),
+        pytest.param({"a": 2}, "b0", id="nothing is said of the other"),
+    ],
+)
+def test_what_a_session_deserves_is_in_executors(deserved, first):
+    pairs = [(ExecutorView(f"a{n}", BUSY, ONE, "a", f"g{n // 2}"), "n", ()) for n in range(6)]
+    single = [(ExecutorView(f"b{n}", BUSY, ONE, "b"), "n", ()) for n in range(5)]
+    sessions = [Demand("a", 1, ONE, batch_size=2), Demand("b", 2, ONE), Demand("claim", 3, ONE, 1)]
+    world = world_of([Node("n", 11_000, GIB)], sessions, *pairs, *single)
+    found = ids(reclaim_of(world, deserved).claim(claim_of(world, sessions[2], displace=True)))
+    assert found is not None
+    assert found[0] == first
+
+
+def test_what_is_left_of_a_gang_leaves_and_is_no_unit_of_its_session():
+    """The session holds a gang of two, and one executor whose mate is gone."""
+    views = [ExecutorView(uid, BUSY, ONE, "s", gang) for uid, gang in (("a", "g"), ("b", "g"), ("c", "h"))]
+    world = world_of([Node("n", 3000, GIB)], [Demand("s", 1, ONE, batch_size=2)], *((view, "n", ()) for view in views))
+    cycle = Cycle(world)
+    reclaim = Reclaim(world, cycle.tree, cycle.leaves, {})
+    left, gang = ExecutorVictim((views[2],), "s", busy=True), ExecutorVictim(tuple(views[:2]), "s", busy=True)
+    before = cycle.tree.executors()
+    reclaim.count_out([left])
+    assert cycle.tree.executors() == before
+    reclaim.count_out([gang])
+    assert cycle.tree.executors() != before
+    reclaim.count_out([gang, left], -1)
+    assert cycle.tree.executors() == before
+    assert not any(reclaim.taken(view.id) for view in views)
+
+
+# --- idle executors ---
+
+
+def test_idle_executors_count_on_nodes_that_take_work_only():
+    views = [ExecutorView(uid, ExecutorPhase.IDLE, ONE) for uid in ("here", "closed", "gone", "unknown")]
+    world = world_of(
+        [Node("n", 1000, GIB), Node("m", 1000, GIB, cordoned=True)],
+        [],
+        *zip(views, ("n", "m", "x"), ((), (), ()), strict=False),
+    )
+    known = Idle(replace(world, executors=tuple(views)))
+    assert [each.id for each in known] == ["here"]
+
+
+def test_a_unit_takes_the_idle_executors_that_were_idle_last_and_no_more_than_it_needs():
+    views = [
+        ExecutorView(uid, ExecutorPhase.IDLE, ONE, since=since) for uid, since in zip("abcd", (3, 1, 4, 2), strict=True)
+    ]
+    known = Idle(world_of([Node("n", 4000, GIB)], [], *((view, "n", ()) for view in views)))
+    pair = Demand("s", 1, ONE, batch_size=2)
+    assert [each.id for each in known] == ["b", "d", "a", "c"]
+    assert [each.id for each in known.warm(pair, lambda _each: True)] == ["c", "a"]
+    assert [each.id for each in known.warm(pair, lambda each: each.id in "bda")] == ["a", "d"]
+    assert [each.id for each in known.warm(pair, lambda each: each.id == "b")] == ["b"]
+
+
+@pytest.mark.parametrize("many", [8, 9, 13])
+def test_as_many_victims_as_a_claim_needs_are_found_each_with_its_own_card(many):
+    """Few are looked at first. The others, which have no card, are asked before."""
+    card = ResourceRequirement.from_string("gpu=1")
+    held = [(ExecutorView(f"no card {n}", BUSY, ONE, "s"), "n", ()) for n in range(5)]
+    held += [(ExecutorView(f"e{n}", BUSY, card, "s"), "n", (f"g{n}",)) for n in range(many)]
+    world = world_of([Node("n", 9000, GIB, tuple(Gpu(f"g{n}", n) for n in range(many)))], [], *held)
+    victims = [ExecutorVictim((view,), "s", busy=True) for view, *_ in held]
+    for needed in (1, 4, many):
+        claim = claim_of(world, Demand("claim", 2, ResourceRequirement.of(gpu=needed), 1))
+        assert fewest(claim.outlook, claim.claimant, victims, "new") == victims[5 : 5 + needed]
+    claim = claim_of(world, Demand("claim", 2, card, 1, batch_size=many + 1))
+    assert fewest(claim.outlook, claim.claimant, victims, "new") is None
+
+
+def test_a_card_gives_what_its_only_user_holds_and_not_all_of_it():
+    """Two units of seven tenths do not fit on a card of which an executor has a half."""
+    half = ResourceRequirement.from_string("gpu=0.5")
+    fleet = Fleet([Node("n", 4000, GIB, (Gpu("g", 0, vram_bytes=16 * GIB, compute_gflops=100_000),))])
+    fleet.charge(Allocation("e", "n", half, ("g",), charges=(Charge(50_000, 8 * GIB),)))
+    world = World(fleet, (Demand("s", 1, half, 0, 1),), (ExecutorView("e", BUSY, half, "s"),))
+    victim = ExecutorVictim(world.executors, "s", busy=True)
+    for share, size, enough in ((0.7, 2, False), (0.7, 1, True), (0.5, 2, True), (0.4, 3, False)):
+        claim = claim_of(world, Demand("w", 2, ResourceRequirement.from_string(f"gpu={share}"), 1, batch_size=size))
+        assert fewest(claim.outlook, claim.claimant, [victim], "new") == ([victim] if enough else None)
+        assert room_without(claim.outlook, claim.claimant, [victim]).tolist() == [int(1 // share)]
+
+
+def test_no_two_claims_count_on_the_same_victims():
+    held = [(ExecutorView(f"e{n}", BUSY, ONE, "s"), "n", ()) for n in range(2)]
+    sessions = [Demand("s", 1, ONE, 0, 2), Demand("a", 2, ONE, 1), Demand("b", 3, ONE, 1)]
+    world = world_of([Node("n", 2000, GIB)], sessions, *held)
+    reclaim = reclaim_of(world)
+    assert ids(reclaim.claim(claim_of(world, sessions[1]))) == ["e0"]
+    assert [victim.ids for victim in reclaim.in_order(claim_of(world, sessions[2]))] == [{"e1"}]
+    assert ids(reclaim.claim(claim_of(world, sessions[2]))) == ["e1"]
 
 
 # --- what a node can give ---
@@ -162,6 +277,64 @@ def test_of_gangs_of_one_size_on_one_node_the_first_to_join_is_asked():
     assert [[each.id for each in gang] for gang in found] == [["first"], ["elsewhere"], ["larger"], ["of another"]]
 
 
+@pytest.mark.parametrize(
+    ("facts", "found"),
+    [
+        pytest.param({}, ["busy"], id="one for a share"),
+        pytest.param({"gang": "g"}, [], id="one of a gang"),
+        pytest.param({"may_stay": False}, [], id="one whose task has ended"),
+        pytest.param({"eviction": Eviction("w", Cause.LIMIT)}, [], id="one for a limit"),
+        pytest.param({"eviction": Eviction("w", Cause.OVERDUE)}, [], id="one for a session that waits too long"),
+    ],
+)
+def test_others_do_as_well_as_one_that_goes_if_it_goes_alone_for_a_share_with_a_task(facts, found):
+    goes = ExecutorView("goes", ExecutorPhase.LEAVING, ONE, "s", eviction=Eviction("w", Cause.SHARE), may_stay=True)
+    views = replace(goes, **facts), ExecutorView("busy", BUSY, ONE, "s")
+    demands = [Demand("s", 1, ONE), Demand("w", 2, ONE, 1)]
+    world = world_of([Node("n", 2000, GIB)], demands, *((view, "n", ()) for view in views))
+    world = replace(world, promises={"w": Promise((Allocation("p", "n", ONE),))})
+    plan = schedule(world, Policy(), NOW, deserved={"s": 1, "w": 1})
+    assert plan.yielding == set(found)
+
+
+def test_of_those_that_stay_nothing_is_decided_any_more():
+    goes = {"eviction": Eviction("w", Cause.SHARE), "may_stay": True}
+    views = [ExecutorView(uid, ExecutorPhase.LEAVING, ONE, "s", **goes) for uid in ("stays", "goes")]
+    world = world_of([Node("n", 2000, GIB)], [Demand("s", 1, ONE)], *((view, "n", ()) for view in views))
+    pending, outlook = PendingEvictions(world, Promises(world, lambda _at: False), None), Fleet(world.fleet.nodes)
+    assert pending.stay([views[0]]) == [Keep("stays")]
+    assert list(pending.settle(outlook, lambda _at: False)) == [Keep("goes")]
+
+
+@pytest.mark.parametrize(
+    ("cause", "winner", "stays"),
+    [
+        pytest.param(Cause.LIMIT, "w", False, id="for a limit of one that counts on it"),
+        pytest.param(Cause.LIMIT, "gone", True, id="for a limit of one that does not any more"),
+        pytest.param(Cause.SHARE, "w", True, id="for a share, and there is room for both"),
+    ],
+)
+def test_who_leaves_for_a_limit_goes_though_there_is_room_as_long_as_the_winner_counts_on_it(cause, winner, stays):
+    goes = ExecutorView("goes", ExecutorPhase.LEAVING, ONE, "s", eviction=Eviction(winner, cause), may_stay=True)
+    world = world_of([Node("n", 2000, GIB)], [Demand("s", 1, ONE), Demand("w", 2, ONE, 1)], (goes, "n", ()))
+    promises, outlook = Promises(world, lambda _at: False), Fleet(world.fleet.nodes)
+    assert promises.hold("w", (Allocation("p", "n", ONE),), outlook)
+    found = list(PendingEvictions(world, promises, None).settle(outlook, lambda _at: False))
+    assert (Keep("goes") in found) is stays
+    assert ("goes" in outlook.ledger) is stays
+
+
+def test_a_gang_joined_when_the_first_of_its_members_did():
+    goes = {"eviction": Eviction("w", Cause.SHARE), "may_stay": True}
+    held = [
+        (ExecutorView(uid, ExecutorPhase.LEAVING, ONE, "s", gang, bound_at=at, **goes), "n", ())
+        for uid, gang, at in (("a", "late", 2.0), ("b", "late", 3.0), ("c", "first", 9.0), ("d", "first", 1.0))
+    ]
+    world = world_of([Node("n", 4000, GIB)], [Demand("s", 1, ONE, batch_size=2)], *held)
+    found = PendingEvictions(world, Promises(world, lambda _at: False), None).at_work_for("w")
+    assert [[each.id for each in gang] for gang in found] == [["c", "d"]]
+
+
 # --- limits ---
 
 
@@ -223,3 +396,26 @@ def test_who_leaves_for_room_may_be_enough_for_the_limit_too():
     assert found is not None
     assert (ids((found.for_room, ())), found.for_limit) == (["e0"], ())
     assert [reclaim.taken(uid) for uid in ("e0", "e1")] == [True, False]
+
+
+def test_after_room_is_made_others_leave_for_what_the_limit_still_needs():
+    """The first may lose one: the newest leaves for the limit but gives no room, so that the other one makes it."""
+    held = [
+        (ExecutorView("a0", BUSY, ONE, "a", bound_at=1.0), "n", ()),
+        (ExecutorView("a1", BUSY, ONE, "a", bound_at=2.0), "m", ()),
+        (ExecutorView("b0", BUSY, ONE, "b"), "m", ()),
+    ]
+    asked = ResourceRequirement.from_string("cpu=1,mem=2g")
+    demands = [
+        Demand("a", 1, ONE, 0, 2, queue="q", min_instances=1),
+        Demand("b", 2, ONE, 0, 1, queue="q"),
+        Demand("claim", 3, asked, 1, queue="q"),
+    ]
+    world = world_of([Node("m", 2000, GIB), Node("n", 1000, 4 * GIB)], demands, *held)
+    world = replace(world, queues=(Queue("default"), Queue("q", limit=Limit(cpu_milli=2000))))
+    cycle = Cycle(world)
+    reclaim = Reclaim(world, cycle.tree, cycle.leaves, {})
+    found = LimitClaims(world.fleet, reclaim, cycle.tree, cycle.leaves).claim(cycle.claim(demands[2]))
+    assert found is not None
+    assert (ids((found.for_room, ())), ids((found.for_limit, ()))) == (["a0"], ["b0"])
+    assert cycle.outlook.fleet.ledger.keys() == {"a1", found.places[0].id}

@@ -68,7 +68,7 @@ class MoveHolders:
             holders._may[number] = allocation.id in may
             holders._asks[number] = known.setdefault(allocation.requirement, len(known))
         costs = np.array([look.fleet.resources(asked).gpu_milli for asked in known], dtype=np.int64)
-        holders.rows[:, at.COST] = _ONE_MORE + costs[holders._asks] if known else 0
+        holders.rows[:, at.COST] = _ONE_MORE + costs[holders._asks]
         return holders
 
     def _roomy(self) -> Slices[npt.NDArray[np.bool_]]:
@@ -133,7 +133,7 @@ def _mask(fleet: Fleet, row: int, gpus: Iterable[str]) -> int:
     """Return those of the cards that are on the node, as bits. Cards beyond the range of the kernel share one bit."""
     cards, mask = fleet.cards_on(row), 0
     for uuid in gpus:
-        card = fleet.card_of.get(uuid, -1)
+        card = fleet.card_of[uuid]
         if card in cards:
             mask |= 1 << min(card - cards.start, at.BITS)
     return mask

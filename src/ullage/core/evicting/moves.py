@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.evicting.protection import Protection, Shield
-from ullage.core.evicting.victims import NO_BUDGETS, Budgets
+from ullage.core.evicting.victims import NO_BUDGETS, Budgets, claim_of
 from ullage.core.placing.decision import Choice, Refusal
 from ullage.core.placing.nomination import NO_NOMINATIONS, Nominations
 from ullage.core.placing.placement import Table
@@ -20,7 +20,7 @@ from ullage.core.placing.rules import Rules
 from ullage.core.placing.selection import placement_of, table_for
 from ullage.core.verdict.quota import Quotas
 from ullage.model.allocation import Allocation
-from ullage.model.claim import Claim, Request
+from ullage.model.claim import Request
 
 
 class MoveCost(NamedTuple):
@@ -146,8 +146,8 @@ class MoveContext:
 
 
 def asked_again(allocation: Allocation) -> Request:
-    """Return the request that an allocation would make again."""
-    return Request(allocation.id, allocation.requirement, allocation.claim or Claim(), "best-fit")
+    """Return the request that an allocation, which may be moved, would make again."""
+    return Request(allocation.id, allocation.requirement, claim_of(allocation), "best-fit")
 
 
 def why_stays(fleet: Fleet, question: MoveQuestion, allocation: Allocation) -> Shield | None:
