@@ -54,6 +54,26 @@ def test_groups_of_volcano_say_which_tier_they_stay_in(asked: dict[str, Any], ne
     assert VOLCANO.near({"networkTopology": asked}, Levels([1, 2, 3])) == near
 
 
+def test_groups_of_volcano_may_name_the_tier() -> None:
+    levels = Levels([1, 2, 3], {"rack": 1, "block": 2})
+    assert VOLCANO.near({"networkTopology": {"highestTierName": "block"}}, levels) == Near(f"{T}2,{T}1", f"{T}2")
+    asked = {"mode": "soft", "highestTierName": "rack"}
+    assert VOLCANO.near({"networkTopology": asked}, levels) == Near(f"{T}1", None)
+    with pytest.raises(UllageError, match="the name row yet"):
+        VOLCANO.near({"networkTopology": {"highestTierName": "row"}}, levels)
+
+
+def test_the_size_of_a_group_of_volcano_is_its_own_or_that_of_its_subgroups() -> None:
+    parts = [{"subGroupSize": 4, "minSubGroups": 2}, {"minSubGroups": 1}, {"subGroupSize": 3}]
+    assert VOLCANO.least({"minMember": 4}) == 4
+    assert VOLCANO.least({"minMember": 4, "subGroupPolicy": parts}) == 9
+    assert VOLCANO.least({"minMember": 12, "subGroupPolicy": parts}) == 12
+    assert VOLCANO.least({"subGroupPolicy": parts}) == 9
+    assert VOLCANO.least({}) is None
+    with pytest.raises(UllageError, match=r"spec.subGroupPolicy\[0\].networkTopology.* levels of a subgroup"):
+        VOLCANO.least({"minMember": 4, "subGroupPolicy": [{"networkTopology": {"highestTierAllowed": 1}}]})
+
+
 def test_groups_of_kubernetes_name_a_label() -> None:
     spec = {"schedulingConstraints": {"topology": [{"key": "rack"}]}}
     assert NATIVE.near(spec, Levels()) == Near("rack", "rack")
@@ -96,6 +116,7 @@ def test_the_size_of_a_group_of_kai_is_its_own_or_that_of_its_subgroups() -> Non
     parts = [{"name": "all"}, {"name": "a", "parent": "all", "minMember": 2}, {"name": "b", "minMember": 3}]
     assert KAI.least({"minMember": 4, "subGroups": parts}) == 4
     assert KAI.least({"subGroups": parts}) == 5
+    assert KAI.least({"minMember": 0, "subGroups": parts}) == 0, "its members start one by one"
     with pytest.raises(UllageError, match="levels of a subgroup are not supported"):
         KAI.least({"subGroups": [{"name": "a", "topologyConstraint": {"requiredTopologyLevel": "rack"}}]})
 

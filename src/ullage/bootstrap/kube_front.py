@@ -128,7 +128,7 @@ def make_front(
     term.subscribe(mirror.report_again)
     bindings = _bindings(context, settings, term, devices)
     allowed = None if bindings is None else bindings.filter
-    groups = PodGroups(api, tiers=lambda: hypernodes.tiers)
+    groups = PodGroups(api, tiers=lambda: hypernodes.tiers, tier_names=lambda: hypernodes.tier_names)
     hypernodes.subscribe(mirror.machines.describe_again, groups.look_again)
     admission = _admission(context, settings, term, groups=groups, allowed=allowed)
     claims = _claims(context, settings, term, devices=devices, gates=admission.gates, allowed=allowed)

@@ -43,6 +43,12 @@ class HyperNodes:
     def tiers(self) -> list[int]:
         return sorted({each.tier for each in self._known.values()})
 
+    @property
+    def tier_names(self) -> dict[str, int]:
+        """Return the tiers by their names; of a name with several tiers the lowest."""
+        named = sorted(((each.tier, each.tier_name) for each in self._known.values()), reverse=True)
+        return {name: tier for tier, name in named if name}
+
     def _on_hypernode(self, delta: Delta[Object]) -> None:
         self.controller.add(ALL, _GATHER_S)
         found = delta.last if isinstance(delta, Removed) else delta.new

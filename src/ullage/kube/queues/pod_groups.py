@@ -37,11 +37,12 @@ class Near(NamedTuple):
 class Levels:
     """The levels above nodes that objects of the cluster describe.
 
-    `tiers` are those of HyperNodes, ascending. `topologies` are those of KAI by name: the labels of their levels, the
-    outermost first.
+    `tiers` are those of HyperNodes, ascending, and `tier_names` those with a name. `topologies` are those of KAI by
+    name: the labels of their levels, the outermost first.
     """
 
     tiers: Sequence[int] = ()
+    tier_names: Mapping[str, int] = field(default_factory=dict)
     topologies: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
@@ -96,15 +97,41 @@ def _by_topology(spec: Mapping[str, Any], _levels: Levels) -> Near:
 
 
 def _by_tier(spec: Mapping[str, Any], levels: Levels) -> Near:
-    """Return that of Volcano's `networkTopology`: the lowest tier that fits; `hard` also sets the highest allowed."""
+    """Return that of Volcano's `networkTopology`: the lowest tier that fits; `hard` also sets the highest allowed.
+
+    Raises:
+        NotFound: no HyperNode is of a tier with that name.
+
+    """
     asked = mapping(spec.get("networkTopology"), "spec.networkTopology")
     if not asked:
         return Near()
     highest = whole(asked.get("highestTierAllowed"), "spec.networkTopology.highestTierAllowed", MAX_TIER)
+    if name := text(asked.get("highestTierName")):
+        if name not in levels.tier_names:
+            raise NotFound(f"no HyperNode is of a tier with the name {name} yet", code="topology-missing")
+        highest = levels.tier_names[name]
     tiers = [f"{TIER_LABEL}{tier}" for tier in reversed(levels.tiers) if not highest or tier <= highest]
     hard = text(asked.get("mode")) != "soft" and highest
     within = f"{TIER_LABEL}{highest}" if hard else None
     return Near(",".join(tiers) or within, within)
+
+
+def _of_policies(spec: Mapping[str, Any]) -> object:
+    """Return the minimum size of a group of Volcano: its own, or that of its subgroups together if that is more.
+
+    Raises:
+        InvalidRequest: subgroups must be near each other in ways of their own.
+
+    """
+    least, subgroups = spec.get("minMember"), 0
+    for at, each in mappings(spec.get("subGroupPolicy"), "spec.subGroupPolicy"):
+        if asked := each.get("networkTopology"):
+            fix = "levels of a subgroup are not supported; name them in spec.networkTopology"
+            raise invalid(f"{at}.networkTopology", asked, fix)
+        size = whole(each.get("subGroupSize"), f"{at}.subGroupSize", MAX_INT32) or 1
+        subgroups += size * whole(each.get("minSubGroups"), f"{at}.minSubGroups", MAX_INT32)
+    return max(least, subgroups) if isinstance(least, int) else subgroups or least
 
 
 def _of_subgroups(spec: Mapping[str, Any]) -> object:
@@ -121,7 +148,8 @@ def _of_subgroups(spec: Mapping[str, Any]) -> object:
             raise invalid(f"spec.subGroups[{number}].topologyConstraint", asked, fix)
     parents = {text(each.get("parent")) for each in subgroups}
     lowest = (each for each in subgroups if text(each.get("name")) not in parents)
-    return spec.get("minMember") or sum(whole(each.get("minMember"), "minMember", MAX_INT32) for each in lowest)
+    least = spec.get("minMember")
+    return least if least is not None else sum(whole(each.get("minMember"), "minMember", MAX_INT32) for each in lowest)
 
 
 def _by_kai(spec: Mapping[str, Any], levels: Levels) -> Near:
@@ -154,7 +182,7 @@ def _by_kai(spec: Mapping[str, Any], levels: Levels) -> Near:
 MAKERS = (
     Maker(NATIVE_POD_GROUPS, _by_field, _gang, _by_topology),
     Maker((POD_GROUPS,), _by_label, _member, _anywhere),
-    Maker((VOLCANO_POD_GROUPS,), _by_annotation, _member, _by_tier),
+    Maker((VOLCANO_POD_GROUPS,), _by_annotation, _of_policies, _by_tier),
     Maker((KAI_POD_GROUPS,), _by_kai_annotation, _of_subgroups, _by_kai),
 )
 
@@ -162,8 +190,14 @@ MAKERS = (
 class PodGroups:
     """Follows the kinds that exist: `informers`."""
 
-    def __init__(self, api: KubeApi, *, tiers: Callable[[], Sequence[int]] = tuple) -> None:
-        self._tiers = tiers
+    def __init__(
+        self,
+        api: KubeApi,
+        *,
+        tiers: Callable[[], Sequence[int]] = tuple,
+        tier_names: Callable[[], Mapping[str, int]] = dict,
+    ) -> None:
+        self._tiers, self._tier_names = tiers, tier_names
         self._subscribers: list[Callable[[], None]] = []
         self._of = {maker: LateInformer(api, maker.kinds, lambda _news: self.look_again()) for maker in MAKERS}
         self._topologies = LateInformer(api, (KAI_TOPOLOGIES,), lambda _news: self.look_again())
@@ -212,7 +246,7 @@ class PodGroups:
     def _levels(self) -> Levels:
         late = self._topologies.informer
         there = () if late is None else late.objects.values()
-        return Levels(self._tiers(), {found.metadata.name: _levels_of(found) for found in there})
+        return Levels(self._tiers(), self._tier_names(), {found.metadata.name: _levels_of(found) for found in there})
 
     @staticmethod
     def named_by(pod: Pod) -> bool:

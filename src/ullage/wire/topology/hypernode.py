@@ -45,11 +45,12 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class HyperNode:
-    """A domain of nodes."""
+    """A domain of nodes. `tier_name` is the name of its tier, "" without one."""
 
     name: str
     tier: int
     members: tuple[Member, ...]
+    tier_name: str = ""
 
 
 def read_hypernode(document: object) -> tuple[HyperNode, tuple[str, ...]]:
@@ -61,7 +62,7 @@ def read_hypernode(document: object) -> tuple[HyperNode, tuple[str, ...]]:
     for path, member in mappings(spec.get("members"), "spec.members"):
         with dropped.entry():
             members.append(_member(member, path))
-    return HyperNode(name, tier, tuple(members)), dropped.warnings
+    return HyperNode(name, tier, tuple(members), text(spec.get("tierName"))), dropped.warnings
 
 
 def _member(member: Document, path: str) -> Member:
