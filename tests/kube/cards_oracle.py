@@ -18,6 +18,7 @@ WHOLE_PPM = 1_000_000
 OURS = "ullage.io/gpu-ids"
 GPU, MIB, PERCENT = "nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpumem-percentage"
 ALLOCATED = "hami.io/vgpu-devices-allocated"
+ASCEND_ALLOCATED, ASCEND_MIB = "hami.io/Ascend910B3-devices-allocated", 65_536
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,9 @@ class CardsOracle:
             return None
         if name in self.fixed:
             return Says(self.fixed[name])
+        if ASCEND_ALLOCATED in notes:
+            says = self._by_devices(pod, node, notes[ALLOCATED]) if ALLOCATED in notes else Says()
+            return Says(says.cards | _of_ascend(notes[ASCEND_ALLOCATED]))
         if ALLOCATED in notes:
             return self._by_devices(pod, node, notes[ALLOCATED])
         if OURS in notes:
@@ -90,6 +94,15 @@ class CardsOracle:
         """A device of 0 MiB holds its card whole."""
         ppm, mib = amount
         return (WHOLE_PPM, self.capacity[card]) if mib == 0 else (min(ppm, WHOLE_PPM), min(mib, self.capacity[card]))
+
+
+def _of_ascend(written: str) -> Cards:
+    """What app containers have of cards of Ascend: memory alone, or all of a card."""
+    found: defaultdict[str, Amount] = defaultdict(lambda: (0, 0))
+    for part in written.split(";")[:-1]:
+        for uuid, (_, mib) in map(_device, filter(None, part.split(":"))):
+            found[uuid] = (WHOLE_PPM, ASCEND_MIB) if mib >= ASCEND_MIB else (0, found[uuid][1] + mib)
+    return dict(found)
 
 
 def _device(text: str) -> tuple[str, Amount]:

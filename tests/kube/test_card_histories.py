@@ -18,7 +18,17 @@ import pytest
 from hypothesis import settings
 
 from tests.kube.api_server import ApiServer
-from tests.kube.cards_oracle import WHOLE_PPM, Amount, Cards, CardsOracle, Document, Says
+from tests.kube.cards_oracle import (
+    ALLOCATED,
+    ASCEND_ALLOCATED,
+    ASCEND_MIB,
+    WHOLE_PPM,
+    Amount,
+    Cards,
+    CardsOracle,
+    Document,
+    Says,
+)
 from tests.kube.conftest import until
 from tests.kube.test_after_init import CRASHES, ENDED, FAILED, RUNS, WAITING
 from tests.kube.test_front import Running, put, running
@@ -27,6 +37,7 @@ from tests.kube.vendor_nodes import a_node, a_pod, card, registered
 from ullage.kube.client.changes import Patch, PatchType
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.kinds import NODES, PODS
+from ullage.model.family_ids import uid_of
 
 pytestmark = [pytest.mark.timeout(3600), pytest.mark.anyio]
 
@@ -37,6 +48,13 @@ SHARED = {"g0": 1, "g1": 2, "g2": 4}
 """NVIDIA's nodes with HAMi's register, and their cards; every other node has one kind of a story, or plain cards."""
 
 PLAIN = {"p0": ("nvidia.com/gpu", 3), "p1": ("amd.com/gpu", 2)}
+MIXED = "m0"
+"""The node with two cards of NVIDIA and two of Ascend, each vendor's by a register."""
+
+ASCEND_REGISTER, NPU = "hami.io/node-register-Ascend910B3", "huawei.com/Ascend910B3"
+SLICES = {9_000: 16_384, 20_000: 32_768, 40_000: ASCEND_MIB}
+"""MiB of Ascend's cards that are asked, and the slice or card that a container gets for them."""
+
 SIZE = 16_000
 MOST = 40
 """Pods at a time."""
@@ -77,6 +95,8 @@ class Game:
             (self.card_fails, 2),
             (self.node_leaves, 1),
             (self.leader_ends, 1),
+            (self.pod_of_two_vendors, 8),
+            (self.two_vendors_of_hami, 2),
         ]
 
     def _nodes(self) -> list[Document]:
@@ -86,6 +106,9 @@ class Game:
             nodes.append(a_node(name, registered(REGISTER, *cards), **{GPU: str(10 * count)}))
             self._know(name, {f"{name}-{at}": SIZE for at in range(count)})
         nodes += [a_node(name, None, **{kind: str(count)}) for name, (kind, count) in PLAIN.items()]
+        registers = registered(REGISTER, *(card(f"{MIXED}-G{at}", SIZE, index=at) for at in range(2)))
+        npus = (card(f"{MIXED}-N{at}", ASCEND_MIB, 20, index=at, type="Ascend910B3") for at in range(2))
+        nodes.append(a_node(MIXED, registers | registered(ASCEND_REGISTER, *npus), **{GPU: "20"}))
         return [*nodes, *(story.node for story in self.stories.values())]
 
     def _know(self, node: str, cards: dict[str, int]) -> None:
@@ -120,7 +143,7 @@ class Game:
             whole = {each: (WHOLE_PPM, self.oracle.capacity[each]) for each in held.gpus}
             charged = zip(held.gpus, held.charges, strict=False)
             parts = {each: (charge.compute, charge.vram // 2**20) for each, charge in charged}
-            found[names.get(uid, uid)] = whole | parts
+            found.setdefault(names.get(uid_of(uid), uid), {}).update(whole | parts)
         return {name: cards for name, cards in found.items() if cards}
 
     def unseen(self) -> str:
@@ -215,6 +238,10 @@ class Game:
         await self.api.write(
             Patch(PODS, name, {"metadata": {"annotations": {"hami.io/bind-phase": "success"}}}, "default")
         )
+        if node == MIXED:  # only then another pod may take the lock of both plugins
+            state = {"name": "c0", "image": "x", "imageID": "", "ready": True, "restartCount": 0}
+            body = {"status": {"containerStatuses": [state]}}
+            await self.api.write(Patch(PODS, name, body, "default", PatchType.MERGE, "status"))
 
     def limits(self) -> dict[str, int]:
         """A container's words of HAMi for NVIDIA's cards."""
@@ -258,6 +285,39 @@ class Game:
         name = self.name("vendor")
         self.oracle.fixed[name] = self.filled(story.held)
         await self.place(a_pod(name, story.limits, annotations=dict(story.words)), [node], None, alone=1)
+
+    async def pod_of_two_vendors(self) -> None:
+        """A pod whose first container asks for a card of Ascend too, or for that alone."""
+        body = self.containers(name := self.name("mixed"))
+        asked = self.chance.choice(list(SLICES))
+        (first, *_), more = body["spec"]["containers"], {NPU: "1", f"{NPU}-memory": str(asked)}
+        own = first["resources"]["limits"] if self.chance.random() < 0.8 else {}
+        first["resources"] = {"limits": own | more, "requests": own | more}
+        asks = [*body["spec"].get("initContainers", ()), *body["spec"]["containers"]]
+        gpus = sum(int(each["resources"]["limits"].get(GPU, 0)) for each in asks)
+        used, full = self.used(), len(self.pods()) >= MOST
+        idle = [each for each, node in self.oracle.node_of.items() if node == MIXED and not any(used.get(each, ()))]
+        roomy = gpus <= sum("-G" in each for each in idle) and any("-N" in each for each in idle)
+        node = await self.place(body, [*SHARED, MIXED], None)
+        assert node or full or not roomy or MIXED in self.closed() or len({*self.units(asks)}) > 1, self.log[-12:]
+        if node:
+            assert node == MIXED
+            written = self.pods()[name]["metadata"]["annotations"][ASCEND_ALLOCATED]
+            assert [part.split(",")[2] for part in written.split(";") if part] == [str(SLICES[asked])], written
+
+    def units(self, asks: list[Document]) -> list[str]:
+        """The units in which containers state memory of NVIDIA's cards; those of one pod have to be the same."""
+        return [key for each in asks for key in (MIB, PERCENT) if key in each["resources"]["limits"]]
+
+    async def two_vendors_of_hami(self) -> None:
+        """HAMi's scheduler has placed a pod on a card of each vendor."""
+        name, mib, npu_mib = self.name("both"), self.chance.randint(1, 6000), self.chance.choice([16_384, 32_768])
+        gpu, npu = f"{MIXED}-G{self.chance.randrange(2)}", f"{MIXED}-N{self.chance.randrange(2)}"
+        if len(self.pods()) >= MOST or not self.fits({gpu: (0, mib), npu: (0, npu_mib)}):
+            return
+        notes = {ALLOCATED: f"{gpu},NVIDIA,{mib},0:;", ASCEND_ALLOCATED: f"{npu},Ascend910B3,{npu_mib},0:;"}
+        limits = {GPU: 1, MIB: mib, NPU: 1, f"{NPU}-memory": npu_mib}
+        self.foreign(name, MIXED, a_pod(name, limits), notes)
 
     async def annotated_pod(self) -> None:
         domain = self.chance.choice(["ullage.io", "tensor-fusion.ai"])
@@ -451,7 +511,7 @@ class Game:
 
     async def node_leaves(self) -> None:
         """A node is deleted, and its kubelet registers it again; its pods run on."""
-        node = self.chance.choice([*SHARED, *PLAIN, *self.stories])
+        node = self.chance.choice([*SHARED, *PLAIN, MIXED, *self.stories])
         body = self.server.do(lambda: self.server.rules.get(("nodes", "", node)))
         self.log.append(f"{node} leaves")
         self.server.do(lambda: self.server.rules.delete(("nodes", "", node), {}))

@@ -45,6 +45,7 @@ from ullage.kube.mirror.cards import RegisteredCards
 from ullage.model.error import Conflict
 from ullage.service.cluster import Cluster as Books
 from ullage.wire.extender import BindArgs
+from ullage.wire.hami.lock import OWNER
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
 
@@ -636,13 +637,13 @@ async def test_a_lock_is_taken_and_released_on_each_kind_of_server(cluster: Clus
         await nodes.wait_synced()
         for written in (None, "somebody else's by now"):
             with suppress(Conflict):
-                async with plugins.node_lock(candidate.epoch, pod, name):
+                async with plugins.node_lock(candidate.epoch, pod, name, OWNER):
                     assert (await lock_of(api, name) or "").endswith(f",{cluster.namespace},p")
                     if written is not None:
                         await put_lock(api, name, written)
                     raise Conflict("its bind is refused")
             assert await lock_of(api, name) == written
-        async with plugins.node_lock(candidate.epoch, pod, name):
+        async with plugins.node_lock(candidate.epoch, pod, name, OWNER):
             pass
         assert (await lock_of(api, name) or "").endswith(f",{cluster.namespace},p")
     await api.write(Delete(NODES, name))

@@ -18,7 +18,7 @@ from ullage.model.allocation import Allocation, Slot
 from ullage.model.node import Node
 from ullage.wire.hami.mig import reservations_of
 from ullage.wire.hami.request import read_hami
-from ullage.wire.pod import bind_annotations, read_allocation
+from ullage.wire.pod import bind_annotations, read_allocations
 from ullage.wire.vendors.registers import NodeText, registered_cards
 from ullage.wire.vendors.shipped import NVIDIA
 
@@ -116,6 +116,5 @@ def check(fleet: Fleet, pod: Document, held: Allocation, could: dict[str, list[t
     ]
     metadata = {**pod["metadata"], "annotations": pod["metadata"]["annotations"] | bind_annotations(held)}
     bound = {**pod, "metadata": metadata, "spec": {**pod["spec"], "nodeName": "a"}}
-    again = read_allocation(bound, charge_of=lambda *_: charge, read=read_hami)
-    assert again is not None
+    (again,) = read_allocations(bound, charge_of=lambda *_: charge, read=read_hami)
     assert (again.gpus, again.charges, again.requirement) == (held.gpus, held.charges, held.requirement)

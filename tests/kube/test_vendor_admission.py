@@ -58,6 +58,25 @@ def test_amounts_are_written_as_they_are_read_and_once(limits: dict[str, int | s
     assert admitted(found) == found
 
 
+def test_what_each_of_two_vendors_needs_is_written() -> None:
+    limits = {f"{ILUVATAR}-vgpu": 2, f"{MTHREADS}/vgpu": 2, f"{MTHREADS}/sgpu-memory": 8}
+    pod = a_pod(containers=[container(**limits), container(**{ASCEND: 1, f"{ASCEND}-memory": 9000}) | {"name": "d"}])
+    found = admitted(pod)
+    first, second = found["spec"]["containers"]
+    assert first["resources"]["limits"] == {
+        f"{ILUVATAR}-vgpu": "2",
+        f"{ILUVATAR}.vCore": "200",
+        f"{MTHREADS}/vgpu": "2",
+        f"{MTHREADS}/sgpu-core": "32",
+        f"{MTHREADS}/sgpu-memory": "192",
+    }
+    assert first["env"] == [{"name": "SOL_CONTINER_NAME", "value": "c"}]
+    assert second["resources"]["limits"] == {ASCEND: "1", f"{ASCEND}-memory": "16384"}
+    assert "env" not in second
+    assert found["metadata"]["annotations"]["mthreads.com/request-gpu-num"] == "2"
+    assert admitted(found) == found
+
+
 def test_environment_and_annotations_of_a_vendor() -> None:
     found = admitted(a_pod(containers=[container(**{f"{ILUVATAR}-vgpu": 1})]))
     assert found["spec"]["containers"][0]["env"] == [{"name": "SOL_CONTINER_NAME", "value": "c"}]
@@ -82,7 +101,7 @@ def test_environment_and_annotations_of_a_vendor() -> None:
         ({"enflame.com/gcu-core": 101}, "write 1 to 100"),
         ({f"{MTHREADS}/vgpu": 1, f"{MTHREADS}/sgpu-memory": 5}, "choose one of 2, 4, 8, 16, 32, 64, 96"),
         ({"cambricon.com/vmlu": 1, "cambricon.com/mlu.smlu.vmemory": "4Gi"}, "write 16 for 4Gi"),
-        ({"nvidia.com/gpu": 1, "amd.com/gpu": 1}, "a pod has cards of one vendor"),
+        ({"nvidia.com/mig-1g.10gb": 1, "amd.com/gpu": 1}, "slices of one profile, and no other cards"),
     ],
 )
 def test_what_no_device_plugin_hands_out_is_refused(limits: dict[str, int | str], why: str) -> None:

@@ -303,13 +303,13 @@ def pod_of(server: ApiServer, name: str = "p") -> Document:
 
 
 def held_by(up: Running, uid: str) -> Held:
-    found = up.front.cluster.held(uid)
-    assert found is not None
-    if not found.charges:
-        return dict.fromkeys(found.gpus, WHOLE)
-    return {
+    found = up.front.cluster.held_by_family(uid)
+    assert found
+    whole = dict.fromkeys((gpu for each in found for gpu in each.gpus), WHOLE)
+    return whole | {
         gpu: (charge.compute, charge.vram // MIB) if charge.vram else (charge.compute, 0)
-        for gpu, charge in zip(found.gpus, found.charges, strict=True)
+        for each in found
+        for gpu, charge in zip(each.gpus, each.charges, strict=False)
     }
 
 

@@ -97,10 +97,6 @@ def test_without_defaults_a_card_is_whole_and_with_them_a_part():
             pod(limits(mem=1), annotations={"tensor-fusion.ai/gpupool": "p"}),
             f"spec.containers[0].resources.limits.{MEMORY}",
         ),
-        (
-            pod(limits(mem=1), {"resources": {"limits": {"acme.com/mem": 1}}}),
-            "spec.containers[1].resources.limits.acme.com/mem",
-        ),
     ],
 )
 def test_two_dialects_are_refused(document, field):

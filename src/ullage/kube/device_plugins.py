@@ -28,8 +28,10 @@ from ullage.kube.events import PodEvent, Reason
 from ullage.kube.mirror.cards import node_facts
 from ullage.model.allocation import Allocation
 from ullage.model.error import Conflict, InvalidRequest, NotFound, UllageError
+from ullage.model.family_ids import family_ids, uid_of
 from ullage.model.gpu import Gpu
-from ullage.wire.hami.lock import LOCK_EXPIRES_S, LOCK_WAIT_S, OWNER, NodeLock, read_lock
+from ullage.wire.document import section
+from ullage.wire.hami.lock import LOCK_EXPIRES_S, LOCK_WAIT_S, NodeLock, read_lock
 from ullage.wire.hami.mig import encode_reservations, reservations_of
 from ullage.wire.hami.node import RESPONSE_S, Handshake, read_handshake
 from ullage.wire.hami.results import (
@@ -85,6 +87,8 @@ class DevicePlugins:
         self._cluster = context.cluster
         self._masked: dict[str, tuple[str, dict[str, int]]] = {}
         """By pod, its node and the cores of each card that it was given, until the watch reports it."""
+        self._one_lock: dict[str, tuple[tuple[str, str], float]] = {}
+        """By node, the last pod there that several plugins with one lock serve, and when it was bound."""
         self.waiting: set[tuple[str, str]] = set()
         """Pods, by namespace and name, that wait for a node lock or are being bound under one."""
         self.controller = Controller("Node", self.reconcile, on_error=context.on_error)
@@ -101,28 +105,39 @@ class DevicePlugins:
         return devices if serves(devices.family, node_facts(found)) else None
 
     @asynccontextmanager
-    async def node_lock(self, epoch: int, pod: Pod, node: str, rule: LockRule = OWNER) -> AsyncIterator[None]:
-        """Hold the lock of a node while the caller binds a pod to it. Release the lock if the bind is refused.
+    async def node_lock(self, epoch: int, pod: Pod, node: str, *rules: LockRule) -> AsyncIterator[None]:
+        """Hold the locks of a node while the caller binds a pod to it. Release them if the bind is refused.
 
-        Devices of a family without a lock need none.
+        Devices of a family without a lock need none. Several locks are taken in the order of their names, and released
+        in reverse.
 
         Raises:
-            Conflict: another pod held the lock all the time (`node-locked`). NotLeading: another process leads.
+            Conflict: another pod held a lock all the time (`node-locked`). NotLeading: another process leads.
 
         """
-        if not rule.annotation:
+        named = [rule for rule in rules if rule.annotation]
+        ordered = sorted({rule.annotation: rule for rule in named}.items())
+        if not ordered:
             yield
             return
         self.waiting.add(pod.key)
+        taken: list[tuple[LockRule, str]] = []
         try:
             async with self._queued(node):
-                lock = await self._acquire(epoch, pod, node, rule)
                 try:
+                    for _, rule in ordered:
+                        taken.append((rule, await self._acquire(epoch, pod, node, rule)))
                     yield
                 except UllageError as error:
-                    if is_refusal(error):  # else the pod may be bound, and the plugin needs the lock
-                        await self._release(epoch, node, rule, lock)
+                    # Else the pod may be bound, and the plugins need the locks.
+                    if is_refusal(error) or len(taken) < len(ordered):
+                        for rule, lock in reversed(taken):
+                            await self._release(epoch, node, rule, lock)
+                        named.clear()
                     raise
+                finally:
+                    if len(named) > len(ordered):
+                        self._one_lock[node] = pod.key, self._now()
         finally:
             self.waiting.discard(pod.key)
 
@@ -148,7 +163,9 @@ class DevicePlugins:
             if found is None:
                 raise NotFound(f"node {node} does not exist", code="node-gone")
             holder = _lock_on(found, rule)
-            if holder is None or await self._is_stale(holder, pod, node, rule):
+            if (served := self._served(node, pod)) is not None:
+                last, why = self._terms.retry_s, f"several plugins serve pod {'/'.join(served)}"
+            elif holder is None or await self._is_stale(holder, pod, node, rule):
                 try:
                     return await self._put(epoch, found, rule, NodeLock(self._now(), *pod.key).encode(rule))
                 except VersionConflict as error:
@@ -158,6 +175,19 @@ class DevicePlugins:
             if self._clock() - began >= last:
                 raise _locked(node, why)
             await self._pause(_AGAIN_S)
+
+    def _served(self, node: str, pod: Pod) -> tuple[str, str] | None:
+        """Return the other pod on a node that several plugins with one lock still serve; None if there is none.
+
+        The first of them to finish removes the lock. The others would then serve the next pod that holds it.
+        """
+        key, since = self._one_lock.get(node, (pod.key, 0.0))
+        seen = self._pods.objects.get(key)
+        is_over = key == pod.key or self._now() - since > self._terms.expires_s
+        if is_over or seen is None or seen.finished or _has_containers(seen):
+            self._one_lock.pop(node, None)
+            return None
+        return key
 
     async def _put(self, epoch: int, node: KubeNode, rule: LockRule, text: str) -> str:
         """Write the lock if the node has not changed since it was read."""
@@ -243,8 +273,9 @@ class DevicePlugins:
             written = (pod.metadata.annotations or {}).get(family.results.allocated)
             if not written or not pod.spec.node_name:
                 continue
-            self._masked.pop(pod.metadata.uid, None)
-            if pod.finished or pod.spec.node_name != allocation.node or pod.metadata.uid == allocation.id:
+            for id_ in family_ids(pod.metadata.uid):
+                self._masked.pop(id_, None)
+            if pod.finished or pod.spec.node_name != allocation.node or pod.metadata.uid == uid_of(allocation.id):
                 continue
             with suppress(InvalidRequest):
                 for device in (each for devices in decode_devices(written) for each in devices):
@@ -294,6 +325,12 @@ class DevicePlugins:
 def _lock_on(node: KubeNode, rule: LockRule) -> NodeLock | None:
     text = (node.metadata.annotations or {}).get(rule.annotation)
     return None if text is None else read_lock(text)
+
+
+def _has_containers(pod: Pod) -> bool:
+    """Return whether the kubelet reports containers of a pod: then all plugins have handed out its devices."""
+    status = section(pod.document, "status")
+    return bool(status.get("containerStatuses") or status.get("initContainerStatuses"))
 
 
 def _phase(pod: Pod) -> BindPhase | None:

@@ -98,6 +98,9 @@ def allocation_report(fleet: Fleet, shown: Container[str]) -> AllocationReport:
 
 
 def _admission(pod: PodRequest) -> tuple[str, ...]:
+    if pod.further:
+        others = ", ".join(each.family for each in pod.further)
+        return (f"it also requests cards of {others}; this is the place of those of {pod.family} alone",)
     try:
         check_admission(pod)
     except InvalidAnnotation as error:

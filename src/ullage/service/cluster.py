@@ -36,6 +36,7 @@ from ullage.model.allocation import Allocation, AllocationState, Charge, Slot
 from ullage.model.claim import Claim, Request
 from ullage.model.compute import HostRoom
 from ullage.model.error import Conflict, NotFound, invalid
+from ullage.model.family_ids import family_ids, further_ids
 from ullage.model.gpu import Gpu
 from ullage.model.holding import Use
 from ullage.model.node import Node
@@ -145,15 +146,23 @@ class Cluster:
         self.allocator.set_other_usage(node, has)
 
     def release(self, uid: str) -> None:
-        """Mark an allocation as releasing: its owner terminates, and its cards are free once it is gone."""
-        self.allocator.release(uid)
+        """Mark the allocations of a pod as releasing: it terminates, and its cards are free once it is gone."""
+        for each in self._held_ids(uid):
+            self.allocator.release(each)
 
     def free(self, uid: str) -> None:
-        """Free an allocation whose owner is gone or has finished."""
-        self._expected.forget(uid)
-        self._owed.pop(uid, None)
-        self._shielded.pop(uid, None)
-        self.allocator.dealloc(uid, self._now())
+        """Free the allocations of a pod that is gone or has finished."""
+        self.free_one(uid)
+        for each in further_ids(uid):
+            if self.held(each) is not None or self.allocator.nominations.of(each) is not None:
+                self.free_one(each)
+
+    def free_one(self, id_: str) -> None:
+        """Free the cards that a pod has of one family."""
+        self._expected.forget(id_)
+        self._owed.pop(id_, None)
+        self._shielded.pop(id_, None)
+        self.allocator.dealloc(id_, self._now())
 
     def note_rejection(self, uid: str) -> None:
         """Note that a node rejected a request that should fit. Equal requests are not offered the node for now."""
@@ -191,10 +200,18 @@ class Cluster:
         """Return what a request holds or has reserved; None if nothing."""
         return self.allocator.held(uid)
 
+    def held_by_family(self, uid: str) -> tuple[Allocation, ...]:
+        """Return what a pod holds or has reserved, for each family of its cards."""
+        return tuple(map(self.allocator.fleet.ledger.__getitem__, self._held_ids(uid)))
+
+    def _held_ids(self, uid: str) -> list[str]:
+        ledger = self.allocator.fleet.ledger
+        return [each for each in family_ids(uid) if each in ledger]
+
     def cards_of(self, uid: str) -> tuple[str, ...]:
-        """Return the cards that a request holds, or that are reserved for it."""
-        known = self.held(uid) or self.allocator.nominations.of(uid)
-        return () if known is None else known.gpus
+        """Return the cards that a pod holds, or that are reserved for it."""
+        known = (self.held(each) or self.allocator.nominations.of(each) for each in family_ids(uid))
+        return tuple(gpu for each in known if each is not None for gpu in each.gpus)
 
     def charge_on(self, asked: ResourceRequirement, gpu: str, slots: Sequence[Slot] | None = None) -> Charge:
         """Return what a part takes of a card, by its uuid: at most all of it; of slices, with these places.
@@ -389,19 +406,21 @@ class Cluster:
 
     def confirm(self, uid: str) -> None:
         """Bind what was reserved. Nothing changes if it is bound already, or if nothing is reserved."""
-        known = self.held(uid)
         self._owed.pop(uid, None)
-        if known is not None and known.state is AllocationState.ASSUMED:
-            self.allocator.commit(uid, _since(known))
+        for known in self.held_by_family(uid):
+            self._owed.pop(known.id, None)
+            if known.state is AllocationState.ASSUMED:
+                self.allocator.commit(known.id, _since(known))
 
     def undo(self, uid: str) -> None:
         """Free what was reserved; if others were evicted for it, it stays nominated.
 
         Nothing changes if nothing was reserved, or if it is bound by now.
         """
-        kept = self._owed.pop(uid, None)
-        if self.allocator.forget(uid, self._now()) is not None and kept is not None:
-            self.promise(kept)
+        for each in dict.fromkeys((uid, *self._held_ids(uid))):
+            kept = self._owed.pop(each, None)
+            if self.allocator.forget(each, self._now()) is not None and kept is not None:
+                self.promise(kept)
 
     def promise(self, nomination: Nomination) -> None:
         """Reserve a place for a request until it is placed or `withdraw` is called. No other request is offered it."""
@@ -454,7 +473,10 @@ class Cluster:
             Unavailable: not ready. NotFound: the pool is not known.
 
         """
-        return self.allocator.check_nodes_preempt(request, candidates, self._now(), budgets)
+        named = {
+            node: [id_ for uid in uids for id_ in self._held_ids(uid) or [uid]] for node, uids in candidates.items()
+        }
+        return self.allocator.check_nodes_preempt(request, named, self._now(), budgets)
 
     def reserve_room_of(self, request: Request, preemption: Preemption) -> None:
         """Reserve the room of victims for a request: no other request is offered it.

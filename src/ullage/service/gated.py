@@ -9,6 +9,7 @@ from ullage.core.admitting.turns import Unit
 from ullage.core.books.fleet import Fleet
 from ullage.core.placing.decision import Refusal
 from ullage.model.claim import Request
+from ullage.model.family_ids import uid_of
 from ullage.model.nomination import Nomination
 from ullage.model.rejection import Code, Cure, Rejection
 
@@ -37,6 +38,11 @@ class GatedPod:
     def waits(self) -> bool:
         """Whether it is not admitted yet."""
         return self.gated and self.promise is None
+
+    @property
+    def counts(self) -> bool:
+        """Whether it stands for its pod, and not for cards of a further family alone."""
+        return uid_of(self.request.uid) == self.request.uid
 
     @property
     def since(self) -> float:

@@ -21,6 +21,7 @@ from ullage.core.books.fleet import Fleet
 from ullage.core.placing.decision import Choice, Refusal
 from ullage.core.placing.draft import place_run
 from ullage.core.placing.rules import Rules
+from ullage.model.affinity import NODE_NAME
 from ullage.model.claim import Request
 from ullage.model.nomination import Nomination
 from ullage.model.queue import Queue
@@ -123,6 +124,8 @@ class Gates:
             return
         known.gated, known.until = False, self._clock() + self._open_s
         figures = self._figures_of(queue)
+        if not known.counts:
+            return
         figures.opened += 1
         figures.waited_s += max(0.0, self._now() - known.since)
 
@@ -250,7 +253,7 @@ class Gates:
         for figures in self._figures.values():
             figures.waiting, figures.oldest = 0, None
         for pod in self._pods.values():
-            if pod.waits:
+            if pod.waits and pod.counts:
                 figures = self._figures_of(pod.queue)
                 figures.waiting += 1
                 figures.oldest = pod.since if figures.oldest is None else min(figures.oldest, pod.since)
@@ -282,8 +285,8 @@ class Gates:
                 found.append((uid, pod.promise.node))
                 if not pod.gated:
                     pod.avoided[pod.promise.node] = clock + AVOID_S
-                self._figures_of(pod.queue).returned += 1
-                self._missed += 1
+                self._figures_of(pod.queue).returned += pod.counts
+                self._missed += pod.counts
                 self._take_back(uid, pod)
         return found
 
@@ -319,10 +322,15 @@ class Gates:
                 self._promise(pod, choice)
 
     def _tried(self, pod: GatedPod) -> Iterator[list[int]]:
-        """Yield rows of nodes to try: first its earlier node, then all except those to avoid."""
-        fleet = self._cluster.allocator.fleet
+        """Yield rows of nodes to try: first its earlier node, then all except those to avoid.
+
+        Requests that go to one node together have only their earlier node.
+        """
+        fleet, gang = self._cluster.allocator.fleet, pod.request.claim.gang
         if pod.hint in fleet.row_of and pod.hint not in pod.avoided:
             yield [fleet.row_of[pod.hint]]
+        if gang is not None and gang.within == NODE_NAME:
+            return
         yield [row for name, row in fleet.row_of.items() if name not in pod.avoided]
 
     def _choose(self, pod: GatedPod, rows: list[int]) -> Choice | None:
@@ -417,7 +425,7 @@ class Gates:
         """Remember the waiting pods, and why they wait."""
         self._refused, self._waiting, self._standing = refused, {}, None
         for pod in self._pods.values():
-            if pod.waits:
+            if pod.waits and pod.counts:
                 self._waiting.setdefault(pod.queue, []).append(pod)
 
     def _figures_of(self, queue: str) -> QueueFigures:

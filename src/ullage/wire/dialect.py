@@ -8,6 +8,7 @@ from functools import cache
 from itertools import chain
 
 from ullage.model.error import invalid, invalid_annotation
+from ullage.model.family_ids import MOST_FAMILIES
 from ullage.wire.document import Document, mapping, section
 from ullage.wire.hami.request import read_hami
 from ullage.wire.hami.resource_quota import quota_name
@@ -16,6 +17,7 @@ from ullage.wire.pod.alignment import VOLCANO, VOLCANO_POLICY
 from ullage.wire.pod.card_topology import TOPOLOGY_KEYS
 from ullage.wire.pod.compose import compose_request
 from ullage.wire.pod.containers import containers_of
+from ullage.wire.pod.families import of_several_families, without_resources
 from ullage.wire.pod.gate import QUEUE
 from ullage.wire.pod.keys import DOMAIN
 from ullage.wire.pod.request import PLAIN_DEFAULTS, Dialect, PodDefaults, PodRequest
@@ -94,7 +96,13 @@ class PodReader:
 
         See `read_hami` for `profiles`, `compose_request` for `replicas` and `now`.
         """
-        found = self._read(pod, profiles, replicas=replicas, now=now)
+        resources = list(_resources(pod, self.settings))
+        if len(by_vendor := _by_vendor(resources)) > 1:
+            _check_separable(pod, self.settings, by_vendor)
+            names = [frozenset(each.name for each in keys) for keys in by_vendor.values()]
+            alone = (without_resources(pod, frozenset().union(*names) - own) for own in names)
+            return of_several_families(self(each, profiles=profiles, replicas=replicas, now=now) for each in alone)
+        found = self._read(pod, resources, profiles, replicas=replicas, now=now)
         if found is None or len(found.requirement.cards.vendors) != 1:
             return found
         (vendor,) = found.requirement.cards.vendors
@@ -104,9 +112,16 @@ class PodReader:
         return replace(found, claim=replace(found.claim, quota=quota)) if quota else found
 
     def _read(
-        self, pod: Document, profiles: Sequence[SliceProfile], *, replicas: int | None, now: float
+        self,
+        pod: Document,
+        resources: list[_Found],
+        profiles: Sequence[SliceProfile],
+        *,
+        replicas: int | None,
+        now: float,
     ) -> PodRequest | None:
-        settings, found = self.settings, _dialect(pod, self.settings)
+        """Return the request of a pod that requests cards of one family."""
+        settings, found = self.settings, _dialect(pod, self.settings, resources)
         if found is None:
             return None
         _check_values(pod, settings)
@@ -146,18 +161,17 @@ read_pod = PodReader()
 """The reader of a cluster with the default configuration."""
 
 
-def _dialect(pod: Document, settings: PodSettings) -> _Found | None:
+def _dialect(pod: Document, settings: PodSettings, resources: list[_Found]) -> _Found | None:
     """Return the first key of a dialect in a pod, after a check that all other keys are compatible with it.
 
     Resources of device plugins are compatible with our annotations, and belong to HAMi as well.
     """
-    ours, resources = list(_annotated(pod, settings)), list(_resources(pod, settings))
-    asking = {each.dialect: each for each in reversed(ours) if each.name != f"{settings.domain}/{_POOL}"}
+    ours = list(_annotated(pod, settings))
+    asking = _asking(ours, settings)
     found = [*asking.values(), *_of_hami(pod, settings, resources, requested=bool(asking))]
     for other in found[1:]:
         fix = f"{found[0].field} is of another dialect ({found[0].dialect}, not {other.dialect}); keep one of the two"
         raise invalid(other.field, other.value, fix)
-    _check_one_vendor(resources)
     plain = [each for each in resources if each.dialect is Dialect.PLAIN]
     by_rule = (each for each in plain if each.family and (each.family.has_rules or each.name not in NATIVE_RESOURCES))
     return next(chain(found, by_rule, (replace(each, family=None) for each in plain), ours), None)
@@ -194,14 +208,32 @@ def _check_values(pod: Document, settings: PodSettings) -> None:
             raise invalid_annotation(key, value, "it is empty; write a value, or leave it out")
 
 
-def _check_one_vendor(resources: list[_Found]) -> None:
-    """Refuse a pod whose containers request cards of two vendors, or slices of two profiles."""
-    by_vendor = {_vendor_of(each): each for each in reversed(resources)}
-    if len(by_vendor) > 1:
-        (one, first), (other, second), *_ = reversed(by_vendor.items())
-        rule = "a pod has cards of one vendor, or slices of one profile"
-        fix = f"{first.field} requests cards of {one}, this cards of {other}; {rule}"
+def _asking(ours: Sequence[_Found], settings: PodSettings) -> dict[Dialect, _Found]:
+    """Return the first of our annotations that requests cards, by dialect."""
+    return {each.dialect: each for each in reversed(ours) if each.name != f"{settings.domain}/{_POOL}"}
+
+
+def _by_vendor(resources: Sequence[_Found]) -> dict[str, list[_Found]]:
+    """Return the resources of each vendor of cards, in the order of the containers; slices by their profile."""
+    found: dict[str, list[_Found]] = {}
+    for each in resources:
+        found.setdefault(_vendor_of(each), []).append(each)
+    return found
+
+
+def _check_separable(pod: Document, settings: PodSettings, by_vendor: Mapping[str, list[_Found]]) -> None:
+    """Refuse a pod with cards of several families whose request cannot be divided among them."""
+    (one, (first, *_)), (other, (second, *_)), *_ = by_vendor.items()
+    both = f"{first.field} requests cards of {one}, this cards of {other}"
+    if len(by_vendor) > MOST_FAMILIES:
+        fix = f"{both}; a pod has cards of at most {MOST_FAMILIES} families"
         raise invalid(second.field, second.value, fix)
+    if any(slice_resource(each.name) is not None for keys in by_vendor.values() for each in keys):
+        rule = "a pod with slices that exist already has slices of one profile, and no other cards"
+        raise invalid(second.field, second.value, f"{both}; {rule}")
+    for ours in _asking(list(_annotated(pod, settings)), settings).values():
+        fix = f"the containers request cards of {one} and {other}: state amounts in their limits, and leave this out"
+        raise invalid(ours.field, ours.value, fix)
 
 
 def _vendor_of(key: _Found) -> str:

@@ -38,21 +38,22 @@ def ineffective_annotations(pod: Document, asked: PodRequest | None, settings: P
 
 
 def _of_hami(asked: PodRequest | None, settings: PodSettings) -> dict[str, str]:
-    read = _family_of(asked)
-    known = () if read is None else read.annotation_keys()
+    by_family = () if asked is None else asked.by_family
+    known = {key for each in by_family for key in _annotation_keys(each)}
     found: dict[str, str] = {}
     for family in settings.families if asked is None or asked.dialect in (Dialect.PLAIN, Dialect.HAMI) else ():
         why = "the pod requests no cards"
         if asked is not None:
-            why = f"it is for cards of {family.name}, the pod requests those of {_vendors(asked)}"
+            why = f"it is for cards of {family.name}, the pod requests those of {_vendors(by_family)}"
         found |= {key: why for key in family.annotation_keys() if key not in known and key not in found}
     return found
 
 
-def _family_of(asked: PodRequest | None) -> Family | None:
-    if asked is None or asked.dialect is not Dialect.HAMI or asked.devices is None:
-        return None
-    return asked.devices.family
+def _annotation_keys(asked: PodRequest) -> tuple[str, ...]:
+    """Return the annotations that are read for the cards of one family."""
+    if asked.dialect is not Dialect.HAMI or asked.devices is None:
+        return ()
+    return asked.devices.family.annotation_keys()
 
 
 def _of_domains(asked: PodRequest | None, domain: str) -> dict[str, str]:
@@ -71,8 +72,8 @@ def _of_domains(asked: PodRequest | None, domain: str) -> dict[str, str]:
     return found
 
 
-def _vendors(asked: PodRequest) -> str:
-    return ", ".join(asked.requirement.cards.vendors) or "another vendor"
+def _vendors(by_family: Iterable[PodRequest]) -> str:
+    return ", ".join(each.family for each in by_family) or "another vendor"
 
 
 def ineffective_resources(pod: Document, families: Sequence[Family], split: Iterable[str] = ()) -> Iterator[str]:

@@ -13,7 +13,7 @@ from ullage.model.claim import Qos
 from ullage.model.error import InvalidAnnotation, InvalidRequest
 from ullage.model.part import Isolation
 from ullage.model.request import ResourceRequirement
-from ullage.wire.pod import bind_annotations, compose_request, effective_hard_sm_percent, read_allocation
+from ullage.wire.pod import bind_annotations, compose_request, effective_hard_sm_percent, read_allocations
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_chosen_template_is_not_taken_for_a_pinned_one():
 
 def back(document, domain="ullage.io", charge_of=None):
     document["spec"] = {**document["spec"], "nodeName": "node-1"}
-    return read_allocation(document, domain, charge_of=charge_of or unasked)
+    return next(iter(read_allocations(document, domain, charge_of=charge_of or unasked)), None)
 
 
 def unasked(requirement, gpu):
@@ -100,7 +100,7 @@ def unasked(requirement, gpu):
 
 
 def test_pods_without_a_node_or_cards_hold_nothing():
-    assert read_allocation(pod(gpu_ids="g1", tflops_request="1"), charge_of=unasked) is None
+    assert read_allocations(pod(gpu_ids="g1", tflops_request="1"), charge_of=unasked) == ()
     assert back(pod(tflops_request="1")) is None
 
 
@@ -187,7 +187,7 @@ def test_an_allocation_is_read_as_it_was_written(data, keys, domain):
     document["metadata"]["annotations"].update(written)
     document = json.loads(json.dumps(document))
     assert back(document, domain) == allocation
-    again = read_allocation(document, domain, charge_of=unasked)
+    (again,) = read_allocations(document, domain, charge_of=unasked)
     assert bind_annotations(again, domain, capacities=capacities) == written
 
 

@@ -25,6 +25,7 @@ from ullage.kube.client.objects import Pod
 from ullage.kube.events import PodEvent
 from ullage.kube.front import Front
 from ullage.model.error import UllageError
+from ullage.model.family_ids import uid_of
 from ullage.model.queue import ROOT
 from ullage.server.snapshot import ExecutorSession, gpu_body, held_cards_milli, limit_text
 from ullage.service.bindings_snapshot import BindingsSnapshot, Caller
@@ -121,7 +122,7 @@ async def write_overview(front: Front, settings: ClusterSettings, now: Callable[
 
 
 def _nodes(fleet: Fleet) -> list[NodeBody]:
-    pods = Counter(allocation.node for allocation in fleet.ledger.values())
+    pods = Counter(allocation.node for uid, allocation in fleet.ledger.items() if uid_of(uid) == uid)
     return [
         body_of(
             NodeBody,
@@ -251,7 +252,8 @@ def _waiting_pod(pod: Pod, pods: _Pods) -> wire.WaitingPodBody:
     standing = pods.standings.get(pod.metadata.uid)
     try:
         asked = pods.read(pod.document)
-        request = "no card" if asked is None else asked_text(asked.requirement)
+        by_family = () if asked is None else asked.by_family
+        request = " and ".join(asked_text(each.requirement) for each in by_family) or "no card"
     except UllageError:
         request = ""
     reason, message = _reason(pod, pods)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 
 import msgspec
 
 from ullage.core.placing.decision import Candidates, Choice, Decision, Refusal, Scores
+from ullage.kube.extender.card_offers import FamilyOffers
 from ullage.kube.extender.explained import why_nowhere
 from ullage.kube.extender.filtering import Examined
 from ullage.kube.front import Front
+from ullage.model.allocation import Charge
 from ullage.model.claim import Request
 from ullage.model.error import InvalidRequest, Unavailable, invalid
+from ullage.model.part import Isolation
 from ullage.server.allocations import claim_of, plan_body
 from ullage.server.bodies import requirement
 from ullage.service.pages import written
@@ -20,7 +24,6 @@ from ullage.wire.allocation import UNNAMED, PlanBody
 from ullage.wire.cluster_view import ClusterPlan
 from ullage.wire.decoding import decode_body
 from ullage.wire.document import Document
-from ullage.wire.pod import PodRequest
 
 _MOST_SCORES = 100
 """Nodes of a plan for a pod, the best first."""
@@ -62,30 +65,54 @@ def _of_pod(front: Front, pod: Document, namespace: str) -> PlanBody:
         raise invalid("pod", metadata.get("name"), "it asks for no card, so Ullage leaves it to kube-scheduler")
     books = front.cluster.allocator
     found = front.extender.examine(pod, asked, list(books.fleet.row_of))
-    outcome = _outcome(front, asked, found)
+    outcome = _outcome(front, found)
     best = dict(islice(sorted(found.scores.items(), key=_highest_first), _MOST_SCORES))
     decision = Decision(Candidates({}, ()), Scores(best, {}), outcome)
     plan = plan_body(books.fleet, decision, books.rules.strategy_of(asked.request).name)
     if plan.refusal is not None:
-        sentence = why_nowhere(front.cluster, asked, found.admitted, found.offers)
+        sentence = why_nowhere(front.cluster, found.by_family)
         plan = msgspec.structs.replace(plan, refusal=msgspec.structs.replace(plan.refusal, message=sentence))
     return msgspec.structs.replace(plan, warnings=[*plan.warnings, *asked.warnings])
 
 
-def _outcome(front: Front, asked: PodRequest, found: Examined) -> Choice | Refusal:
+def _outcome(front: Front, found: Examined) -> Choice | Refusal:
     """Return the cards on the best node, or the refusal of the nodes; those where freed capacity helps come first."""
     if found.scores:
         best = max(sorted(found.scores), key=lambda node: found.scores[node])
-        there = [each for each, nodes in found.admitted.asked if best in nodes]
-        for each in [*there, *(() if found.admitted.places else asked.shared)]:
-            choice = front.cluster.allocator.choose_on(each.request, best)
-            if isinstance(choice, Choice):
-                return replace(choice, score=found.scores[best])
-    refused = sorted((refusal for refusal, _ in found.offers.refused), key=lambda refusal: not refusal.helps)
+        chosen = [_choice(front, each, best) for each in found.by_family]
+        if places := [each for each in chosen if each is not None]:
+            return _of_all(front, places, found.scores[best])
+    refused = [refusal for each in found.by_family for refusal, _ in each.offers.refused]
+    refused.sort(key=lambda refusal: not refusal.helps)
     return Refusal(
         tuple(rejection for refusal in refused for rejection in refusal.rejections[:1]),
         helps=any(refusal.helps for refusal in refused),
     )
+
+
+def _choice(front: Front, found: FamilyOffers, node: str) -> Choice | None:
+    """Return the cards of one family that a pod would get on a node."""
+    asked, admitted, _ = found
+    there = [each for each, nodes in admitted.asked if node in nodes]
+    for each in [*there, *(() if admitted.places else asked.shared)]:
+        choice = front.cluster.allocator.choose_on(each.request, node)
+        if isinstance(choice, Choice):
+            return choice
+    return None
+
+
+def _of_all(front: Front, places: Sequence[Choice], score: float) -> Choice:
+    """Return the cards of all families of a pod on one node."""
+    first, *further = places
+    if not further:
+        return replace(first, score=score)
+    charges = [charge for each in places for charge in each.charges or _whole(front, each)]
+    return replace(first, gpus=tuple(gpu for each in places for gpu in each.gpus), charges=tuple(charges), score=score)
+
+
+def _whole(front: Front, choice: Choice) -> list[Charge]:
+    cards = front.cluster.allocator.fleet.gpus(choice.gpus)
+    return [Charge(card.compute, card.vram, Isolation.SHARED) for card in cards]
 
 
 def _highest_first(scored: tuple[str, float]) -> tuple[float, str]:

@@ -95,11 +95,11 @@ class Occupants:
     def users(self) -> Iterator[CardUser]:
         """Yield pods of applications that hold cards by the books."""
         for uid, each in chain(self.there.items(), self._reserved.items()):
-            found = self._cluster.held(uid) if each.node and each.tenant.app else None
-            if found is not None and found.gpus:
-                held: dict[str, int | None] = dict.fromkeys(found.gpus)
-                held |= {uuid: charge.vram for uuid, charge in zip(found.gpus, found.charges, strict=False)}
-                yield CardUser(AppKey(*identity(each.tenant)), found.node, held)
+            for found in self._cluster.held_by_family(uid) if each.node and each.tenant.app else ():
+                if found.gpus:
+                    held: dict[str, int | None] = dict.fromkeys(found.gpus)
+                    held |= {uuid: charge.vram for uuid, charge in zip(found.gpus, found.charges, strict=False)}
+                    yield CardUser(AppKey(*identity(each.tenant)), found.node, held)
 
     def held_cards(self) -> frozenset[str]:
         """Return the cards that pods hold by the books, of applications or not."""

@@ -30,7 +30,7 @@ from ullage.kube.controller import ALL, FIRST_S, Controller
 from ullage.kube.events import PodEvent, Reason
 from ullage.kube.leader.ready_term import ReadyTerm
 from ullage.model.device_claim import MAX_RESERVATIONS, DeviceClaim
-from ullage.model.error import InvalidRequest, NotFound, UllageError
+from ullage.model.error import InvalidRequest, NotFound, UllageError, invalid
 from ullage.service.claims import ClaimingPod, ClaimPlacement, Claims, Unplaced
 from ullage.service.gates import Gates
 from ullage.wire.dra.claim import PodClaim, pod_claims, read_claim
@@ -202,6 +202,9 @@ class Claiming:
         if known is None or known.version != pod.metadata.resource_version:
             document = pod.document
             other = self._reader(document)  # cards that it requests apart from its claims
+            if other is not None and other.further:
+                families = ", ".join(each.family for each in other.by_family)
+                raise invalid("spec.containers", families, "a pod with claims requests further cards of one family")
             asked = claiming_pod(pod, document, self._domain, None if other is None else other.request)
             known = _Asked(pod.metadata.resource_version, pod_claims(document), asked)
             self._known[pod.metadata.uid] = known

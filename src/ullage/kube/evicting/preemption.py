@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from ullage.core.evicting.preemption import Preemption
+from ullage.core.evicting.victims import Budgets
 from ullage.kube.client.changes import Evict, Patch, PatchType
 from ullage.kube.client.errors import Unreachable, VersionConflict
 from ullage.kube.client.informer import Changed, Delta, Removed
@@ -26,9 +26,11 @@ from ullage.kube.context import KubeContext
 from ullage.kube.controller import ALL, Controller
 from ullage.kube.events import PodEvent, Reason
 from ullage.kube.evicting.disruption import budgets_of
+from ullage.kube.evicting.rooms import RoomOnNode
 from ullage.kube.leader.ready_term import ReadyTerm
 from ullage.model.claim import Claim, Request
 from ullage.model.error import NotFound, UllageError
+from ullage.model.family_ids import family_ids
 from ullage.wire.pod.gate import ROOM, place_of
 
 ROUND_S = 0.5
@@ -76,6 +78,8 @@ class _Waiting:
     wanted: Wanted
     refused_at: float
     not_before: float
+    further: Sequence[Wanted] = ()
+    """What it requests of further families."""
     refused: set[str] = field(default_factory=set)
     examined: int = 0
 
@@ -87,7 +91,10 @@ class _Waiting:
     def equivalence_class(self) -> Hashable:
         """The equivalence class of pods with the same request on the same nodes and the same right to preempt."""
         claim = replace(self.claim, pod="", pod_uid="", created_at=0.0, labels={})
-        return tuple((replace(request, uid="any", claim=claim), frozenset(nodes)) for request, nodes in self.wanted)
+        return tuple(
+            tuple((replace(request, uid="any", claim=claim), frozenset(nodes)) for request, nodes in wanted)
+            for wanted in (self.wanted, *self.further)
+        )
 
     @property
     def rank(self) -> tuple[int, float, str]:
@@ -96,7 +103,7 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Reserved:
-    """Room reserved for a pod on the node of its victims, and the earliest time (seconds) when it expires.
+    """RoomOnNode reserved for a pod on the node of its victims, and the earliest time (seconds) when it expires.
 
     `by_scheduler`: kube-scheduler evicted the victims, as the nominated node of the pod shows.
     """
@@ -133,16 +140,17 @@ class Preemptor:
 
     # --- answers to kube-scheduler ---
 
-    def refused(self, wanted: Wanted) -> None:
-        """Note that no node fits a pod, and on which nodes evictions could help."""
-        request = next((request for request, _ in wanted), None)
-        if request is None:
+    def refused(self, wanted: Wanted, *further: Wanted) -> None:
+        """Note that no node fits a pod, and on which nodes evictions could help; also for its `further` families."""
+        if not all((wanted, *further)):
             return
+        (request, _), *_ = wanted
         now, uid, known = self._clock(), request.uid, self._waiting.get(request.uid)
+        more = tuple(map(self._shared, further))
         if known is None:
-            self._waiting[uid] = _Waiting(self._shared(wanted), now, now + PATIENCE_S)
+            self._waiting[uid] = _Waiting(self._shared(wanted), now, now + PATIENCE_S, more)
         else:
-            known.wanted, known.refused_at = self._shared(wanted), now
+            known.wanted, known.further, known.refused_at = self._shared(wanted), more, now
         if len(self._waiting) > _MOST:
             del self._waiting[max(self._waiting, key=lambda each: self._waiting[each].rank)]
 
@@ -191,7 +199,8 @@ class Preemptor:
         except UllageError:
             return
         if asked is not None and asked.uid == pod.metadata.uid and not self._promised(asked.uid):
-            self._cluster.reserve_room_on(asked.request, node)
+            for each in asked.by_family:
+                self._cluster.reserve_room_on(each.request, node)
             self._reserved[asked.uid] = _Reserved(pod.key, node, self._clock() + RESERVED_S, by_scheduler)
 
     async def reconcile(self, _key: str) -> float:
@@ -234,15 +243,14 @@ class Preemptor:
                     self._without_victims.add(entry.equivalence_class)
                 entry.refused.clear()
                 return
-            request, preemption = found
-            leaving = [self._pod_of(uid) for uid in preemption.uids]
+            leaving = [self._pod_of(uid) for uid in found.uids]
             evictions = [Evict(*pod.key, pod.metadata.uid) for pod in leaving if pod is not None]
             if len(evictions) < len(leaving):
                 return  # the books and the pod informer are out of step
             if await self._may_leave(epoch, evictions):
-                await self._make_room(epoch, entry, request, preemption, evictions=evictions)
+                await self._make_room(epoch, entry, found, evictions)
                 return
-            entry.refused.add(preemption.choice.node)
+            entry.refused.add(found.node)
 
     async def _may_leave(self, epoch: int, evictions: Iterable[Evict]) -> bool:
         """Return whether the API server allows the eviction of each of them. A pod that is gone counts as allowed."""
@@ -257,19 +265,18 @@ class Preemptor:
                 return False
         return True
 
-    async def _make_room(
-        self, epoch: int, entry: _Waiting, request: Request, preemption: Preemption, evictions: Sequence[Evict]
-    ) -> None:
-        node, claim = preemption.choice.node, entry.claim
+    async def _make_room(self, epoch: int, entry: _Waiting, room: RoomOnNode, evictions: Sequence[Evict]) -> None:
+        node, claim = room.node, entry.claim
         pod = claim.namespace, claim.pod
         if not self._still(entry):
             return
         await self._annotate(epoch, pod, claim.pod_uid, node)
         # Given up at once unless a victim leaves.
-        kept = self._reserved[request.uid] = _Reserved(pod, node, self._clock())
+        kept = self._reserved[claim.pod_uid] = _Reserved(pod, node, self._clock())
         if not self._still(entry):
             return
-        self._cluster.reserve_room_of(request, preemption)
+        for request, preemption in room.places:
+            self._cluster.reserve_room_of(request, preemption)
         if evictions:
             names = ", ".join(f"{each.namespace}/{each.name}" for each in evictions)
             self._record_event(PodEvent.of(claim, Reason.MAKES_ROOM, f"{names} are evicted for it on {node}"))
@@ -298,7 +305,7 @@ class Preemptor:
         namespace, name = pod
         await self._candidate.write(epoch, Patch(PODS, name, body, namespace=namespace, type=PatchType.MERGE))
 
-    async def _cheapest(self, entry: _Waiting) -> tuple[Request, Preemption] | None:
+    async def _cheapest(self, entry: _Waiting) -> RoomOnNode | None:
         """Return a node that fits once leaving pods are gone, else the cheapest victims on one node.
 
         Return None if no victims help, all exceed their disruption budgets, or the pod has a place by now.
@@ -311,9 +318,10 @@ class Preemptor:
                 promising = self._promising(entry, request, nodes, first, anyway=anyway)
                 for start in range(0, len(promising), NODES_AT_ONCE):
                     began = time.perf_counter()
-                    best = self._cheapest_on(request, promising[start : start + NODES_AT_ONCE], anyway=anyway)
+                    few = promising[start : start + NODES_AT_ONCE]
+                    best = self._cheapest_on(entry, request, few, anyway=anyway)
                     if best is not None:
-                        return (request, best) if anyway or best.victims else None
+                        return best if anyway or best.uids else None
                     await self._pause(time.perf_counter() - began)  # yield as much time to other tasks
                     if not self._still(entry):
                         return None
@@ -340,21 +348,37 @@ class Preemptor:
     def _counts(self, entry: _Waiting, node: str) -> bool:
         return node not in entry.refused and self._changed.get(node, -math.inf) <= entry.refused_at + LAG_S
 
-    def _cheapest_on(self, request: Request, nodes: Sequence[str], *, anyway: bool) -> Preemption | None:
+    def _cheapest_on(
+        self, entry: _Waiting, request: Request, nodes: Sequence[str], *, anyway: bool
+    ) -> RoomOnNode | None:
         """Return a node that needs no further victims. Otherwise, unless `anyway`, return the cheapest victims."""
         left = budgets_of(self._budgets.objects.values(), self._cluster.holders.on(nodes))
-        found = self._cluster.victims(request, dict.fromkeys(nodes, ()), left).values()
-        room = next((each for each in found if not each.victims), None)
-        if anyway or room is not None:
-            return room
-        costs = {each.cost: each for each in found if each.cost is not None and not each.cost.violations}
+        rooms = {
+            node: RoomOnNode(((request, each),))
+            for node, each in self._cluster.victims(request, dict.fromkeys(nodes, ()), left).items()
+        }
+        for wanted in entry.further:
+            rooms = self._with_family(rooms, wanted, left)
+        free = next((each for each in rooms.values() if not each.uids), None)
+        if anyway or free is not None:
+            return free
+        costs = {cost: each for each in rooms.values() if (cost := each.cost) is not None and not cost.violations}
         return costs[min(costs)] if costs else None
+
+    def _with_family(self, rooms: Mapping[str, RoomOnNode], wanted: Wanted, left: Budgets) -> dict[str, RoomOnNode]:
+        """Return those of the rooms where cards of a further family have a place too; victims of a room count first."""
+        found: dict[str, RoomOnNode] = {}
+        for request, nodes in wanted:
+            there = {node: rooms[node].uids for node in nodes if node in rooms and node not in found}
+            for node, each in self._cluster.victims(request, there, left).items():
+                found[node] = rooms[node].plus(request, each)
+        return found
 
     def _promised(self, uid: str) -> bool:
         return self._cluster.allocator.nominations.of(uid) is not None
 
     def _pod_of(self, uid: str) -> Pod | None:
-        held = self._cluster.held(uid)
+        held = next(iter(self._cluster.held_by_family(uid)), None)
         claim = None if held is None else held.claim
         pod = None if claim is None else self._pods.objects.get((claim.namespace, claim.pod))
         return pod if pod is not None and pod.metadata.uid == uid else None
@@ -392,9 +416,12 @@ class Preemptor:
                 self._changed[new.metadata.name] = self._clock()
 
     def _drop(self, uid: str) -> None:
-        known = self._cluster.allocator.nominations.of(uid)
-        if self._reserved.pop(uid, None) is not None and known is not None and known.first_come:
-            self._cluster.withdraw(uid)
+        if self._reserved.pop(uid, None) is None:
+            return
+        for each in family_ids(uid):
+            known = self._cluster.allocator.nominations.of(each)
+            if known is not None and known.first_come:
+                self._cluster.withdraw(each)
 
 
 def _is_unplaced(pod: Pod) -> bool:

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from typing import NamedTuple
 
 from ullage.core.placing.decision import Refusal
+from ullage.kube.bindings.filter import Admitted
 from ullage.kube.claims.devices import DeviceMirror
 from ullage.kube.client.changes import Bind
 from ullage.kube.client.errors import VersionConflict, is_refusal
@@ -23,11 +25,20 @@ from ullage.kube.events import PodEvent, Reason
 from ullage.kube.extender.leader_books import LeaderBooks
 from ullage.kube.leader.unconfirmed import UnconfirmedBinds
 from ullage.kube.other_schedulers import OtherSchedulers
+from ullage.model.allocation import Allocation
 from ullage.model.error import Conflict, NotFound, UllageError
 from ullage.wire.dra.claim import extended_claim
 from ullage.wire.extender import BindArgs
 from ullage.wire.pod import PodRequest, bind_annotations
 from ullage.wire.vendors.container_request import FamilyRequest
+
+
+class _Given(NamedTuple):
+    """What a pod requested of one family, as its node allows it, and what it was given."""
+
+    asked: PodRequest
+    admitted: Admitted
+    allocation: Allocation
 
 
 class PodBinder:
@@ -84,13 +95,13 @@ class PodBinder:
         if asked is None:
             await self._bind_without_cards(epoch, args, pod)
             return
-        ask = self._plugins.asked(asked, args.node)
-        if ask is None:
-            await self._bind_with_cards(epoch, args, pod, asked, ask=None)
+        asks = {each.uid: ask for each in asked.by_family if (ask := self._plugins.asked(each, args.node))}
+        if not asks:
+            await self._bind_with_cards(epoch, args, pod, asked, asks=asks)
             return
-        async with self._plugins.node_lock(epoch, pod, args.node, ask.family.lock):
+        async with self._plugins.node_lock(epoch, pod, args.node, *(ask.family.lock for ask in asks.values())):
             await self._others.catch_up(args.node)
-            await self._bind_with_cards(epoch, args, pod, asked, ask=ask)
+            await self._bind_with_cards(epoch, args, pod, asked, asks=asks)
 
     async def _bind_without_cards(self, epoch: int, args: BindArgs, pod: Pod) -> None:
         written = {f"{self._domain}/gpu-ids": ""}  # else later annotations would look like those of now
@@ -104,31 +115,63 @@ class PodBinder:
             await self._write(epoch, args, pod, written)
 
     async def _bind_with_cards(
-        self, epoch: int, args: BindArgs, pod: Pod, asked: PodRequest, *, ask: FamilyRequest | None
+        self, epoch: int, args: BindArgs, pod: Pod, asked: PodRequest, *, asks: Mapping[str, FamilyRequest]
     ) -> None:
         claimed = () if self._claims is None else await self._claims.claimed(pod)
         self._books.refresh()
-        admitted = self._books.admit(pod.document, asked, [args.node])
-        asked = _as_claimed(admitted.on(args.node), claimed)
-        admitted.check_claimed(args.node, claimed)
-        asked, allocation = self._books.offers.reserve(asked, admitted, args.node)
-        if isinstance(allocation, Refusal):
-            raise Conflict(f"{args.node} has no room for the pod any more: {allocation.code}", code="bind-no-room")
+        given = self._reserve(pod, asked, args.node, claimed)
         with self._reserving(pod):
+            first, *further = given
             written = bind_annotations(
-                allocation,
+                first.allocation,
                 self._domain,
-                capacities=self._cluster.capacities(allocation),
-                container_gpu_counts=asked.container_gpu_counts,
+                capacities=self._cluster.capacities(first.allocation),
+                container_gpu_counts={} if further else first.asked.container_gpu_counts,
+                further=[each.allocation for each in further],
             )
-            bindings = admitted.bindings(args.node, allocation.gpus)
-            if ask is not None:
-                written |= self._plugins.annotations(
-                    asked.devices or ask, allocation, self._cluster.cards(allocation), bound=bool(bindings)
-                )
-            if self._books.binding_filter is not None:
-                written |= self._books.binding_filter.hold(pod, args.node, bindings, allocation.gpus)
+            for each in given:
+                written |= self._annotations(pod, each, asks.get(each.asked.uid))
             await self._write(epoch, args, pod, written)
+
+    def _reserve(self, pod: Pod, asked: PodRequest, node: str, claimed: tuple[str, ...]) -> list[_Given]:
+        """Reserve cards of each family on a node; none where those of one family do not suffice.
+
+        Raises:
+            Conflict: they do not suffice by now. UllageError: as `CardOffers.reserve`.
+
+        """
+        try:
+            return [self._reserve_one(pod, each, node, claimed) for each in asked.by_family]
+        except UllageError:
+            if asked.further and self._cluster.held(asked.uid) is not None:
+                self._unconfirmed.release(asked.uid)
+            raise
+
+    def _reserve_one(self, pod: Pod, asked: PodRequest, node: str, claimed: tuple[str, ...]) -> _Given:
+        admitted = self._books.admit(pod.document, asked, [node])
+        if asked.one_of_several:
+            fleet, vendors = self._cluster.allocator.fleet, asked.requirement.cards.vendors
+            cards = fleet.gpus(uuid for uuid in claimed if uuid in fleet.card_of)
+            claimed = tuple(card.uuid for card in cards if card.vendor in vendors)
+        asked = _as_claimed(admitted.on(node), claimed)
+        admitted.check_claimed(node, claimed)
+        asked, allocation = self._books.offers.reserve(asked, admitted, node)
+        if isinstance(allocation, Refusal):
+            what = f"the pod's cards of {asked.family}" if asked.one_of_several else "the pod"
+            raise Conflict(f"{node} has no room for {what} any more: {allocation.code}", code="bind-no-room")
+        return _Given(asked, admitted, allocation)
+
+    def _annotations(self, pod: Pod, given: _Given, ask: FamilyRequest | None) -> dict[str, str]:
+        """Return what the device plugin of a family reads, and the bindings that gave the pod these cards."""
+        asked, allocation, written = given.asked, given.allocation, dict[str, str]()
+        bindings = given.admitted.bindings(allocation.node, allocation.gpus)
+        if ask is not None:
+            written |= self._plugins.annotations(
+                asked.devices or ask, allocation, self._cluster.cards(allocation), bound=bool(bindings)
+            )
+        if self._books.binding_filter is not None:
+            written |= self._books.binding_filter.hold(pod, allocation.node, bindings, allocation.gpus)
+        return written
 
     @contextmanager
     def _reserving(self, pod: Pod) -> Iterator[None]:
@@ -172,7 +215,7 @@ class PodBinder:
             return (now and now.requirement) == (then and then.requirement)
         if asked is None or before is None:
             return False
-        return asked.requirement == before.requirement
+        return [each.requirement for each in asked.by_family] == [each.requirement for each in before.by_family]
 
     def _cached(self, args: BindArgs) -> Pod | None:
         """Return the pod without a node as the watch has it; None if the API has to be asked.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,6 +29,26 @@ def requests(admitted: Admitted) -> list[tuple[Request, Sequence[str]]]:
 def sharing(asked: PodRequest, admitted: Admitted, nodes: Sequence[str]) -> list[tuple[Request, Sequence[str]]]:
     """Return what a pod requests on these nodes if its containers share cards; empty if they cannot share."""
     return [] if admitted.places else [(shared.request, nodes) for shared in asked.shared]
+
+
+class FamilyOffers(NamedTuple):
+    """What a pod requests of one family, what it may have of that on which nodes, and what they offer."""
+
+    asked: PodRequest
+    admitted: Admitted
+    offers: NodeOffers
+
+
+def of_all_families(found: Sequence[FamilyOffers]) -> NodeOffers:
+    """Return what nodes offer to a pod: those that have room for the cards of each of its families."""
+    first, *further = (each.offers for each in found)
+    for more in further:
+        scores = dict(zip(more.names, more.scores.tolist(), strict=True))
+        kept = [at for at, name in enumerate(first.names) if name in scores]
+        names = [first.names[at] for at in kept]
+        both = first.scores[kept] + np.array([scores[name] for name in names])
+        first = NodeOffers(names, both, [*first.refused, *more.refused])
+    return first
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,8 @@ class CardSets:
             first, *_ = there
             profiles: Sequence[SliceProfile] = first.facts.get("profiles", ())
             sliced = self._read_pod(pod, profiles=profiles)
+            if sliced is not None and sliced.further:
+                sliced = next((each for each in sliced.by_family if each.uid == request.uid), None)
             slices = () if sliced is None or sliced.devices is None else sliced.devices.containers
             if sliced is None or any(each.slice is not None and not each.template for each in slices):
                 return f"{len(there)}/{len(there)} {_NO_SLICE}"

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ullage.core.explaining.nowhere_text import asked_text
-from ullage.kube.bindings.filter import Admitted
 from ullage.kube.client.lease import clock_s
 from ullage.kube.events import AGAIN_S
-from ullage.kube.extender.card_offers import requests
+from ullage.kube.extender.card_offers import FamilyOffers, requests
 from ullage.kube.recent import Recent
 from ullage.service.cluster import Cluster
-from ullage.service.node_offers import NodeOffers
-from ullage.wire.pod import PodRequest
 from ullage.wire.pod_advice import request_text
 
 _REMEMBERED = 4096
@@ -48,16 +45,33 @@ class Explained:
         self._last.pop(uid, None)
 
 
-def why_nowhere(cluster: Cluster, asked: PodRequest, admitted: Admitted, found: NodeOffers) -> str:
-    """Return in one line why a pod fits on none of the nodes that it was not offered, and what would fit."""
-    if not found.refused and admitted.unlinked:
+def why_nowhere(cluster: Cluster, found: Sequence[FamilyOffers]) -> str:
+    """Return in one line why a pod fits on none of the nodes that it was not offered, and what would fit.
+
+    Of a pod with cards of several families it says so for each of which a node lacks some.
+    """
+    if len(found) == 1:
+        return _why(cluster, *found)
+    lacking = [each for each in found if each.offers.refused or each.admitted.unlinked]
+    both = " and ".join(each.asked.family for each in found)
+    return "; ".join(
+        [
+            f"no node has room for its cards of {both}",
+            *(f"{each.asked.family}: {_why(cluster, each)}" for each in lacking),
+        ]
+    )
+
+
+def _why(cluster: Cluster, found: FamilyOffers) -> str:
+    asked, admitted, offers = found
+    if not offers.refused and admitted.unlinked:
         texts = ", ".join(sorted(set(admitted.unlinked.values())))
         return f"requests {asked_text(asked.requirement)}; no node has such cards free that are linked: {texts}"
-    if not found.refused:
+    if not offers.refused:
         only = "where bindings count it gets cards that are bound for its application alone"
         lacks = admitted.permit.sentence or "bind some by a GPUBinding"
         return f"asks for {asked_text(asked.requirement)}; {only}: {lacks}"
     shared = () if admitted.places else asked.shared[-1:]
     whose = [f"on cards that its containers share it asks for {asked_text(each.requirement)}" for each in shared]
-    why = cluster.nowhere(requests(admitted), found, lambda fits: request_text(fits, asked))
+    why = cluster.nowhere(requests(admitted), offers, lambda fits: request_text(fits, asked))
     return "; ".join([why, *whose])

@@ -12,13 +12,12 @@ from ullage.kube.bindings.filter import Admitted
 from ullage.kube.context import KubeContext
 from ullage.kube.events import PodEvent, Reason
 from ullage.kube.evicting.preemption import Preemptor
-from ullage.kube.extender.card_offers import ranked, requests, sharing
+from ullage.kube.extender.card_offers import FamilyOffers, of_all_families, ranked, requests, sharing
 from ullage.kube.extender.explained import Explained, why_nowhere
 from ullage.kube.extender.leader_books import LeaderBooks
 from ullage.kube.leader.unconfirmed import UnconfirmedBinds
 from ullage.model.counted import counted
 from ullage.model.rejection import Rejection
-from ullage.service.node_offers import NodeOffers
 from ullage.wire.document import Document
 from ullage.wire.extender import ExtenderArgs, FilterResult
 from ullage.wire.hami.refusals import refusal_text
@@ -30,11 +29,17 @@ OFFERED_NODES = 64
 
 
 class Examined(NamedTuple):
-    """What a pod may request, the offers of the examined nodes, and the score of each node that fits."""
+    """The offers of the examined nodes for each family that a pod requests, and the score of each node that fits."""
 
-    admitted: Admitted
-    offers: NodeOffers
+    by_family: Sequence[FamilyOffers]
     scores: dict[str, float]
+
+
+class NodeReasons(NamedTuple):
+    """Why nodes do not fit: `never` has those where no eviction helps."""
+
+    why: dict[str, str]
+    never: dict[str, str]
 
 
 class NodeFilter:
@@ -72,20 +77,16 @@ class NodeFilter:
         self._books.refresh()
         with self._books.with_templates(args):
             comes = not (args.simulated or self._unconfirmed.is_gone(asked.uid))
-            admitted = self._books.admit(args.pod, asked, names, note=comes)
-            found = self._books.offers.of(asked, admitted, expected=comes)
-            why, never = admitted.refused(helps=True), admitted.refused(helps=False)
-            for refusal, refused in found.refused:
-                count = min(each.gpu_count for each in (asked.requirement, *asked.together))
-                text = refusal_text(refusal.rejections, refusal.cards, count, mutex=asked.idle_only)
-                (why if refusal.helps else never).update(dict.fromkeys(refused, text))
+            by_family = self._books.offered(args.pod, asked, names, comes=comes)
+            found, (why, never) = of_all_families(by_family), _reasons(by_family)
+            (_, admitted, _), *_ = by_family
             lacking = self._lacking(asked, admitted, found.names)
             why |= {node: refusal_text(short, len(admitted.uneven[node])) for node, short in lacking.items()}
             fits = [node for node in found.names if node not in lacking] if lacking else found.names
             if comes:
                 self._refused.clear()
                 self._refused[asked.uid] = why
-                self._note(asked, admitted, found, placed=bool(fits), why=why, never=never)
+                self._note(by_family, placed=bool(fits), why=why, never=never)
             if self._offered_nodes and not lacking and not prefers_nodes(args.pod):
                 fits = found.best_names(self._offered_nodes)
             return args.result(fits, why, never)
@@ -117,48 +118,47 @@ class NodeFilter:
         return {node: lacks for node, lacks in short if lacks}
 
     def _note(
-        self,
-        asked: PodRequest,
-        admitted: Admitted,
-        found: NodeOffers,
-        *,
-        placed: bool,
-        why: Mapping[str, str],
-        never: Mapping[str, str],
+        self, found: Sequence[FamilyOffers], *, placed: bool, why: Mapping[str, str], never: Mapping[str, str]
     ) -> None:
+        (asked, admitted, _), *_ = found
         if self._preemptor is not None and placed:
             self._preemptor.answered(asked.uid, placed=True)
         elif self._preemptor is not None:
             helps = why.keys() - admitted.uneven.keys()  # the shortage there is not in the request
-            asked_there = [
-                (request, [node for node in nodes if node in helps])
-                for request, nodes in (*requests(admitted), *sharing(asked, admitted, list(helps)))
+            wanted = [
+                [
+                    (request, there)
+                    for request, nodes in (*requests(each.admitted), *sharing(each.asked, each.admitted, list(helps)))
+                    if (there := [node for node in nodes if node in helps])
+                ]
+                for each in found
             ]
-            self._preemptor.refused([(request, nodes) for request, nodes in asked_there if nodes])
+            self._preemptor.refused(*wanted)
         if placed:
             self._explained.forget(asked.uid)
             return
         reasons = {**why, **never}
-        self._record_event(
-            _unplaced(asked, reasons, admitted.permit.short, lambda texts: self._explain(asked, admitted, found, texts))
-        )
+        self._record_event(_unplaced(asked, reasons, admitted.permit.short, lambda texts: self._explain(found, texts)))
 
-    def _explain(self, asked: PodRequest, admitted: Admitted, found: NodeOffers, texts: str) -> str:
+    def _explain(self, found: Sequence[FamilyOffers], texts: str) -> str:
         """Return a sentence that explains why the pod fits on no node."""
 
         def explain() -> str:
-            return why_nowhere(self._cluster, asked, admitted, found)
+            return why_nowhere(self._cluster, found)
 
-        return self._explained.of(asked.uid, texts, explain) if found.refused else explain()
+        (asked, _, _), *_ = found
+        refused = any(each.offers.refused for each in found)
+        return self._explained.of(asked.uid, texts, explain) if refused else explain()
 
     def examine(self, pod: Document, asked: PodRequest, nodes: Sequence[str]) -> Examined:
         """Return what these nodes offer to a pod now. Nothing is reserved, and no event is written."""
         self._books.refresh()
-        admitted = self._books.admit(pod, asked, nodes)
-        found = self._books.offers.of(asked, admitted, expected=False)
+        by_family = self._books.offered(pod, asked, nodes, comes=False)
+        found = of_all_families(by_family)
+        (_, admitted, _), *_ = by_family
         lacking = self._lacking(asked, admitted, found.names)
         scores = zip(found.names, found.scores.tolist(), strict=True)
-        return Examined(admitted, found, {node: score for node, score in scores if node not in lacking})
+        return Examined(by_family, {node: score for node, score in scores if node not in lacking})
 
     def prioritize(self, args: ExtenderArgs) -> dict[str, int]:
         """Return the score of each node, from 0 to 10. Only the best nodes have 10."""
@@ -170,10 +170,35 @@ class NodeFilter:
         self._books.refresh()
         with self._books.with_templates(args):
             if asked is not None:
-                scores = ranked(self._books.offered(args.pod, asked, names))
+                scores = ranked(of_all_families(self._books.offered(args.pod, asked, names, comes=False)))
             elif request is not None:
                 scores = ranked(self._books.aligned.offers(request, names, expected=False))
         return scores if len(scores) == len(names) else dict.fromkeys(names, 0) | scores
+
+
+def _reasons(found: Sequence[FamilyOffers]) -> NodeReasons:
+    """Return why nodes do not fit; of a pod with cards of several families for each of which they lack some."""
+    first, *further = found
+    if not further:
+        return _reasons_of(first)
+    why, never = NodeReasons({}, {})
+    for each in found:
+        for texts, own in zip((why, never), _reasons_of(each), strict=True):
+            for node, text in own.items():
+                of_family = f"{each.asked.family}: {text}"
+                texts[node] = f"{texts[node]}; {of_family}" if node in texts else of_family
+    never |= {node: f"{why.pop(node)}; {never[node]}" for node in never.keys() & why.keys()}
+    return NodeReasons(why, never)
+
+
+def _reasons_of(found: FamilyOffers) -> NodeReasons:
+    asked, admitted, offers = found
+    why, never = admitted.refused(helps=True), admitted.refused(helps=False)
+    for refusal, refused in offers.refused:
+        count = min(each.gpu_count for each in (asked.requirement, *asked.together))
+        text = refusal_text(refusal.rejections, refusal.cards, count, mutex=asked.idle_only)
+        (why if refusal.helps else never).update(dict.fromkeys(refused, text))
+    return NodeReasons(why, never)
 
 
 def _unplaced(

@@ -9,14 +9,15 @@ from ullage.core.books.inventory_check import check_inventory
 from ullage.kube.aligned_pods import AlignedPods
 from ullage.kube.bindings.filter import Admitted, BindingFilter
 from ullage.kube.context import KubeContext
-from ullage.kube.extender.card_offers import CardOffers
+from ullage.kube.extender.card_offers import CardOffers, FamilyOffers, of_all_families
 from ullage.kube.extender.card_sets import CardSets
 from ullage.kube.leader.ready_term import ReadyTerm
 from ullage.model.error import Unavailable
-from ullage.service.node_offers import NodeOffers
 from ullage.wire.document import Document
 from ullage.wire.extender import ExtenderArgs
 from ullage.wire.pod import PodRequest
+
+_BOUND = "bindings count here, and they give a pod cards of one family"
 
 
 class LeaderBooks:
@@ -67,14 +68,32 @@ class LeaderBooks:
             yield
 
     def admit(self, pod: Document, asked: PodRequest, nodes: Sequence[str], *, note: bool = False) -> Admitted:
-        """Return what the pod requests on which nodes: its own request, what bindings allow it, or linked cards."""
-        found = (
-            Admitted([(asked, nodes)])
-            if self.binding_filter is None
-            else self.binding_filter.admit(pod, asked, nodes, note=note)
-        )
+        """Return what the pod requests on which nodes: its own request, what bindings allow it, or linked cards.
+
+        `asked` is for cards of one family; that of a pod with several is refused where bindings count.
+        """
+        bound = self.binding_filter
+        if bound is not None and asked.one_of_several and bound.covers(asked.claim.namespace):
+            return Admitted([], unlinked=dict.fromkeys(nodes, _BOUND))
+        found = Admitted([(asked, nodes)]) if bound is None else bound.admit(pod, asked, nodes, note=note)
         return self._sets.narrow(pod, asked, found)
 
-    def offered(self, pod: Document, asked: PodRequest, nodes: Sequence[str]) -> NodeOffers:
-        """Return what these nodes offer the pod, without a note that it will come."""
-        return self.offers.of(asked, self.admit(pod, asked, nodes), expected=False)
+    def offered(self, pod: Document, asked: PodRequest, nodes: Sequence[str], *, comes: bool) -> list[FamilyOffers]:
+        """Return what these nodes offer the pod of each family of which it requests cards.
+
+        With `comes` it is noted that the pod comes, and the cards of the best node are reserved for a short time.
+        """
+        if not asked.further:
+            admitted = self.admit(pod, asked, nodes, note=comes)
+            return [FamilyOffers(asked, admitted, self.offers.of(asked, admitted, expected=comes))]
+        found = self._offered_by_family(pod, asked, nodes, expected=False)
+        if comes:
+            best = of_all_families(found).best
+            self._offered_by_family(pod, asked, [] if best is None else [best], expected=True)
+        return found
+
+    def _offered_by_family(
+        self, pod: Document, asked: PodRequest, nodes: Sequence[str], *, expected: bool
+    ) -> list[FamilyOffers]:
+        admitted = [(each, self.admit(pod, each, nodes)) for each in asked.by_family]
+        return [FamilyOffers(each, own, self.offers.of(each, own, expected=expected)) for each, own in admitted]

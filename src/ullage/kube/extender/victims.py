@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from ullage.core.evicting.preemption import Preemption
+from ullage.core.evicting.victims import Budgets
 from ullage.kube.context import KubeContext
 from ullage.kube.evicting.disruption import budgets_of
 from ullage.kube.evicting.preemption import NODES_AT_ONCE, Preemptor
-from ullage.kube.extender.card_offers import requests, sharing
+from ullage.kube.extender.card_offers import of_all_families, requests, sharing
 from ullage.kube.extender.filtering import NodeFilter
 from ullage.kube.extender.leader_books import LeaderBooks
 from ullage.kube.recent import Recent
+from ullage.model.family_ids import uid_of
+from ullage.wire.document import Document
 from ullage.wire.extender import PreemptionArgs, PreemptionResult
 from ullage.wire.pod import PodRequest
 
@@ -44,26 +47,22 @@ class VictimProposals:
         self._books.refresh()
         if self._cluster.held(asked.uid) is not None or self._comes_free(asked, args):
             return PreemptionResult()
-        found: dict[str, Preemption] = {}
         held = {each.id: each for each in self._cluster.holders.on(candidates)}
         budgets = budgets_of(self._budgets.objects.values(), held.values())
-        admitted = self._books.admit(args.pod, asked, list(candidates))
-        for request, nodes in [*requests(admitted), *sharing(asked, admitted, list(candidates))]:
-            for start in range(0, len(nodes), NODES_AT_ONCE):
-                few = {node: candidates[node] for node in nodes[start : start + NODES_AT_ONCE]}
-                there = self._cluster.victims(request, few, budgets)
-                found |= {node: each for node, each in there.items() if _is_less(each, found.get(node))}
-                await asyncio.sleep(0)
-                self._books.refresh()
+        found: dict[str, Sequence[str]] = dict.fromkeys(candidates, ())
+        for each in asked.by_family:
+            named = {node: (*candidates[node], *victims) for node, victims in found.items()}
+            there = await self._victims(args.pod, each, named, budgets)
+            found = {node: (*found[node], *map(uid_of, victims.uids)) for node, victims in there.items()}
         if self._cluster.held(asked.uid) is not None:  # it got a place meanwhile
             return PreemptionResult()
 
         def beyond(uids: Iterable[str]) -> int:
             return budgets.broken(held[uid] for uid in uids if uid in held).total()
 
-        if self._preemptor is not None and any(victims.uids for victims in found.values()):
+        if self._preemptor is not None and any(found.values()):
             self._preemptor.answered(asked.uid, placed=False)
-        leave = {node: dict.fromkeys((*candidates[node], *victims.uids)) for node, victims in found.items()}
+        leave = {node: dict.fromkeys((*candidates[node], *victims)) for node, victims in found.items()}
         self._named[asked.uid] = {node: [uid for uid in uids if uid in held] for node, uids in leave.items()}
         return PreemptionResult.of(
             {
@@ -72,6 +71,21 @@ class VictimProposals:
                 if uids
             }
         )
+
+    async def _victims(
+        self, pod: Document, asked: PodRequest, candidates: Mapping[str, Sequence[str]], budgets: Budgets
+    ) -> dict[str, Preemption]:
+        """Return the fewest victims on each node for the cards of one family."""
+        found: dict[str, Preemption] = {}
+        admitted = self._books.admit(pod, asked, list(candidates))
+        for request, nodes in [*requests(admitted), *sharing(asked, admitted, list(candidates))]:
+            for start in range(0, len(nodes), NODES_AT_ONCE):
+                few = {node: candidates[node] for node in nodes[start : start + NODES_AT_ONCE]}
+                there = self._cluster.victims(request, few, budgets)
+                found |= {node: each for node, each in there.items() if _is_less(each, found.get(node))}
+                await asyncio.sleep(0)
+                self._books.refresh()
+        return found
 
     def _comes_free(self, asked: PodRequest, args: PreemptionArgs) -> bool:
         """Return whether a node with victims of this pod was refused only because the victims were still there.
@@ -94,7 +108,7 @@ class VictimProposals:
             return False
         if self._cluster.holders.any_leaves(node, below=asked.request.claim.priority):
             return True
-        return bool(self._books.offered(args.pod, asked, [node]).names)
+        return bool(of_all_families(self._books.offered(args.pod, asked, [node], comes=False)).names)
 
 
 def _is_less(one: Preemption, other: Preemption | None) -> bool:

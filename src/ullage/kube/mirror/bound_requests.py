@@ -23,6 +23,9 @@ from ullage.wire.hami.results import NODE, card_records
 CardRecord = Mapping[str, str]
 """The annotations of a pod that say which cards it holds."""
 
+Held = tuple[Allocation, ...]
+"""What a pod holds: an allocation for each family of its cards."""
+
 _MOST_RECORDS = 8
 """The most records of one pod that are believed."""
 
@@ -103,6 +106,22 @@ class BoundRequests:
     def placed_without_cards(self, pod: Pod) -> bool:
         """Return whether a pod was bound here without cards, as its record says."""
         return (pod.metadata.annotations or {}).get(self._given) == ""
+
+
+def union_by_family(one: Held, other: Held) -> Held:
+    """Return what a pod holds that holds both. A card is of the family to which it belongs in `one`."""
+    family_of = {gpu: each.id for each in one for gpu in each.gpus}
+    more = {each.id: _without_others(each, family_of) for each in other}
+    both = tuple(union(each, more.pop(each.id)) if each.id in more else each for each in one)
+    return (*both, *more.values())
+
+
+def _without_others(held: Allocation, family_of: Mapping[str, str]) -> Allocation:
+    kept = [at for at, gpu in enumerate(held.gpus) if family_of.get(gpu, held.id) == held.id]
+    if len(kept) == len(held.gpus):
+        return held
+    charges = tuple(held.charges[at] for at in kept) if held.charges else ()
+    return replace(held, gpus=tuple(held.gpus[at] for at in kept), charges=charges)
 
 
 def union(one: Allocation, other: Allocation) -> Allocation:

@@ -24,19 +24,19 @@ from ullage.kube.client.informer import Added, Changed, Delta, Removed
 from ullage.kube.client.objects import Pod
 from ullage.kube.context import KubeContext
 from ullage.kube.events import PodEvent, Reason
-from ullage.kube.mirror.bound_requests import BoundRequests, union
+from ullage.kube.mirror.bound_requests import BoundRequests, Held, union_by_family
 from ullage.kube.mirror.machines import Machines
 from ullage.kube.mirror.nodes import NO_SOURCES, CardSources
 from ullage.kube.mirror.placed_by_hami import PlacedByHami
 from ullage.kube.mirror.zone_records import ZoneRecords
-from ullage.model.allocation import Allocation, AllocationState
+from ullage.model.allocation import AllocationState
 from ullage.model.error import Conflict, InvalidRequest, UllageError
 from ullage.model.resources import MILLI
 from ullage.service.cardless_pods import CardlessPods
 from ullage.service.devices import Devices
 from ullage.wire.document import Document
 from ullage.wire.hami.after_init import still_held
-from ullage.wire.pod import named_cards, read_allocation
+from ullage.wire.pod import PodRequest, named_cards, read_allocations
 from ullage.wire.pod.containers import bound_spec, pod_amount
 
 REFUSALS = ("TopologyAffinityError", "SMTAlignmentError")
@@ -69,7 +69,7 @@ class Mirror:
         """The leadership term at whose start all earlier binds had been observed."""
         self._waiting: dict[str, Pod] = {}
         """Pods of other schedulers for which the books have no cards: their machine is unknown yet, or full."""
-        self._unreported: dict[str, tuple[Pod, Allocation]] = {}
+        self._unreported: dict[str, tuple[Pod, Held]] = {}
         """Pods with cards that no node reports, by uid. They are entered together, as that rebuilds the books."""
         self._withheld: dict[str, str] = {}
         """Machines whose cards are cordoned, by the uid of a pod there whose cards are unknown."""
@@ -115,7 +115,7 @@ class Mirror:
         self._cardless.clear()
         self._cluster.recover(())
         self._recovered = True
-        own = [(pod, found) for pod in there if isinstance(found := self._own(pod), Allocation)]
+        own = [(pod, found) for pod in there if isinstance(found := self._own(pod), tuple) and found]
         self._hold(*own)
         for pod, _ in own:
             self._requests.believe(pod, only=True)
@@ -206,10 +206,11 @@ class Mirror:
             return
         self._by_hami.drop(uid)
         pod = self._as_placed(pod)
-        held = self._cluster.held(uid)
-        if held is not None and held.node == node and held.state is not AllocationState.ASSUMED:
+        held = self._cluster.held_by_family(uid)
+        there = {(each.node, each.state is AllocationState.ASSUMED) for each in held}
+        if there == {(node, False)}:
             self._hold_again(pod, held)
-        elif held is not None and held.node == node and _same(held, self._own(pod)):
+        elif there == {(node, True)} and _same(held, self._own(pod)):
             self._cluster.confirm(uid)
             self._requests.believe(pod, only=True)
         else:
@@ -230,13 +231,13 @@ class Mirror:
         if words:
             self._report_change(pod, words, "it is placed already and holds what it asked for then")
         first = next(iter(self._requests.records(uid)), None)
-        if correctable or first is None or self._cluster.held(uid) is not None or uid in self._waiting:
+        if correctable or first is None or self._cluster.held_by_family(uid) or uid in self._waiting:
             return placed
         if keys := self._requests.differs(pod):
             self._report_change(pod, keys, "it is placed already and was given no cards")
         return self._requests.with_record(placed, first)
 
-    def _hold_again(self, pod: Pod, held: Allocation) -> None:
+    def _hold_again(self, pod: Pod, held: Held) -> None:
         """Enter what changed of a pod with cards: its record, its CPU and memory, whether init containers run.
 
         A record that is gone, or can no longer be read, changes nothing; another one only adds to what the pod holds.
@@ -246,30 +247,31 @@ class Mirror:
             self._requests.believe(pod, only=True)
         before, now = self._requests.records(uid), self._requests.record(pod)
         renewed = now not in before
-        if renewed and isinstance(self._own(pod), Allocation) and not self._requests.believe(pod):
+        own = self._own(pod) if renewed else ()
+        if own and isinstance(own, tuple) and not self._requests.believe(pod):
             self._report_change(pod, self._requests.differs(pod), "it changed too often; it holds what it held before")
         if renewed or len(before) > 1 or pod.spec.init_containers:
             found = self._union(pod, held)
-            if found is not None and not _same(held, found):
-                if found.gpus != held.gpus:
+            if found and not _same(held, found):
+                if _cards(found) != _cards(held):
                     self._cluster.free(uid)
                 self._hold((pod, found))
-                self._cluster.drop_rejections(held.node)
-                self._freed.add(held.node)
-        self._count(pod, pod.document, held.node)
+                self._cluster.drop_rejections(pod.spec.node_name)
+                self._freed.add(pod.spec.node_name)
+        self._count(pod, pod.document, pod.spec.node_name)
 
-    def _union(self, pod: Pod, held: Allocation) -> Allocation | None:
+    def _union(self, pod: Pod, held: Held) -> Held:
         """Return all that the believed records of a pod say it holds; what it holds without any stays held.
 
         A record that changes adds cards and amounts, and takes none away: nobody knows who wrote it.
         """
         records = self._requests.records(pod.metadata.uid)
-        found = None if all(map(self._requests.names_cards, records)) else held
+        found = () if all(map(self._requests.names_cards, records)) else held
         for record in records:
             each = self._own(self._requests.with_record(pod, record))
-            if isinstance(each, Allocation):
-                found = each if found is None else union(found, each)
-        if len(records) > 1 and found is not None and not _same(found, self._own(pod)):
+            if isinstance(each, tuple):
+                found = union_by_family(found, each)
+        if len(records) > 1 and found and not _same(found, self._own(pod)):
             why = "the pod runs; it holds what it held before, and what was added"
             self._report_change(pod, self._requests.differs(pod), why)
         return found
@@ -278,24 +280,24 @@ class Mirror:
         """Enter what a pod on a machine holds, according to its annotations, else its request."""
         self._unreported.pop(pod.metadata.uid, None)
         found, document = self._own(pod), pod.document
-        if found is None and self._withheld.pop(pod.metadata.uid, None) is not None:
+        if not found and self._withheld.pop(pod.metadata.uid, None) is not None:
             self._settle_machines()  # else its own cordon would keep it from the cards that stand for its own
         if self._requests.placed_without_cards(pod):
             self._check_asks_nothing(pod)
             self._hold_aligned(pod, document)
-        elif isinstance(found, Allocation) and self._has_unreported(found):
-            self._unreported[pod.metadata.uid] = pod, found
-        elif isinstance(found, Allocation):
-            self._hold((pod, found))
-        elif found is None:
+        elif not found:
             self._adopt(pod, document)
-        else:
+        elif not isinstance(found, tuple):
             self._withhold(pod, found)
+        elif self._has_unreported(found):
+            self._unreported[pod.metadata.uid] = pod, found
+        else:
+            self._hold((pod, found))
         self._count(pod, document, pod.spec.node_name)
 
-    def _has_unreported(self, found: Allocation) -> bool:
+    def _has_unreported(self, found: Held) -> bool:
         fleet = self._cluster.allocator.fleet
-        return found.node in fleet.row_of and any(uuid not in fleet.card_of for uuid in found.gpus)
+        return any(each.node in fleet.row_of and not fleet.card_of.keys() >= set(each.gpus) for each in found)
 
     def _hold_unreported(self) -> None:
         """Enter the pods whose cards no node has reported meanwhile."""
@@ -330,7 +332,7 @@ class Mirror:
         self._reported.pop(uid, None)
         self._unobserved.add(node)
         self._freed.add(node)
-        if self._cluster.held(uid) is not None:
+        if self._cluster.held_by_family(uid):
             self._ended(pod)
         self._cluster.free(uid)
 
@@ -344,37 +346,39 @@ class Mirror:
         self._cluster.note_rejection(pod.metadata.uid)
         self._report(pod, Conflict(f"the kubelet of {node} refused it ({reason})", code="refused-there"))
 
-    def _own(self, pod: Pod) -> Allocation | UllageError | None:
-        """Return what a pod's annotations say it holds; an error if unreadable; None if there are none.
+    def _own(self, pod: Pod) -> Held | UllageError:
+        """Return what a pod's annotations say it holds; an error if unreadable; nothing if there are none.
 
         If its request cannot be read, it holds the amounts in its record of the cards that it names, else all of them.
         """
         if pod.finished or not any(self._requests.record(pod).values()):
-            return None
+            return ()
         if f"{self._domain}/gpu-ids" not in (pod.metadata.annotations or {}):
             return self._by_hami.read(pod.document)
         document, charge_of = pod.document, self._cluster.charge_on
         try:
-            found = read_allocation(document, self._domain, charge_of=charge_of, read=self._read_pod)
-            if found is None or not pod.spec.init_containers:
+            found = read_allocations(document, self._domain, charge_of=charge_of, read=self._read_pod)
+            if not pod.spec.init_containers:
                 return found
-            return still_held(document, found, self._read_pod, charge_of)
+            return tuple(still_held(document, each, self._read_pod, charge_of) for each in found)
         except InvalidRequest as error:
             self._report(pod, error)
-            return named_cards(pod.document, self._domain) or error
+            named = named_cards(pod.document, self._domain)
+            return error if named is None else (named,)
 
-    def _hold(self, *pods: tuple[Pod, Allocation]) -> None:
+    def _hold(self, *pods: tuple[Pod, Held]) -> None:
         """Enter what pods say they hold. What is contradictory is reported and held all the same.
 
         Their usage of nodes apart from cards is not counted here.
         """
-        contradicted = self._cluster.adopt(*(found for _, found in pods if found.gpus))
-        for pod, found in pods:
-            self._done_waiting(found.id)
-            if not found.gpus:  # all its cards belonged to init containers that have ended
-                self._cluster.free(found.id)
-            if (error := contradicted.get(found.id)) is not None:
-                self._report(pod, error)
+        contradicted = self._cluster.adopt(*(found for _, held in pods for found in held if found.gpus))
+        for pod, held in pods:
+            self._done_waiting(pod.metadata.uid)
+            for found in held:
+                if not found.gpus:  # all its cards belonged to init containers that have ended
+                    self._cluster.free_one(found.id)
+                if (error := contradicted.get(found.id)) is not None:
+                    self._report(pod, error)
 
     def _count(self, pod: Pod, document: Document, node: str) -> None:
         """Count what a pod uses of its node apart from its cards. Claims have the place of their pod."""
@@ -388,9 +392,11 @@ class Mirror:
             has = OtherUsage(slots=1)
         else:
             self._shrink(pod.metadata.uid, has)
-        if (held := self._cluster.held(pod.metadata.uid)) is not None:
-            known = held.requirement
-            has = OtherUsage(max(0, has.cpu_milli - known.cpu_milli), max(0, has.memory_bytes - known.memory_bytes))
+        if held := self._cluster.held_by_family(pod.metadata.uid):
+            first, *further = held
+            known, places = first.requirement, -len(further)  # it is one pod
+            free = max(0, has.cpu_milli - known.cpu_milli), max(0, has.memory_bytes - known.memory_bytes)
+            has = OtherUsage(*free, places)
         self._cardless.put(pod.metadata.uid, node, has)
 
     def _shrink(self, uid: str, has: OtherUsage) -> None:
@@ -412,10 +418,9 @@ class Mirror:
             asked = self._read_pod(document)
             if asked is None:
                 self._hold_aligned(pod, document)
-            if asked is not None and asked.slice_is_named:
+            if asked is not None and any(each.slice_is_named for each in asked.by_family):
                 raise Conflict("it has a slice of a card, and nothing says which", code="slice-unknown")
-            ways = () if asked is None else (asked, *asked.shared)
-            if not ways or any(self._cluster.adopt_bound(each.request, node) for each in ways):
+            if asked is None or self._adopt_cards(asked, node):
                 self._done_waiting(pod.metadata.uid)
                 return
         except UllageError as error:
@@ -424,6 +429,14 @@ class Mirror:
         self._withhold(
             pod, Conflict(f"{node} has too few free cards for the pod, which is bound there", code="no-room")
         )
+
+    def _adopt_cards(self, asked: PodRequest, node: str) -> bool:
+        """Hold cards of each family that a pod requests; return whether they suffice, else none are held."""
+        for each in asked.by_family:
+            if not any(self._cluster.adopt_bound(way.request, node) for way in (each, *each.shared)):
+                self._cluster.free(asked.uid)
+                return False
+        return True
 
     def _hold_aligned(self, pod: Pod, document: Document) -> None:
         """Hold what a pod without cards has in the zones of its node."""
@@ -472,6 +485,14 @@ class Mirror:
         self._record_event(PodEvent.on(pod, Reason.CARDS_UNKNOWN, message))
 
 
-def _same(held: Allocation, found: Allocation | UllageError | None) -> bool:
+def _same(held: Held, found: Held | UllageError) -> bool:
     """Return whether a pod's annotations match its reservation, and not one by another leader."""
-    return not isinstance(found, Allocation) or (found.gpus, found.charges) == (held.gpus, held.charges)
+    if not isinstance(found, tuple) or not found:
+        return True
+    charges = ([each.charges for each in there if each.gpus] for there in (held, found))
+    return _cards(held) == _cards(found) and next(charges) == next(charges)
+
+
+def _cards(held: Held) -> list[tuple[str, ...]]:
+    """Return the cards of each family; none where all of them belonged to init containers that have ended."""
+    return [each.gpus for each in held if each.gpus]

@@ -11,12 +11,12 @@ from functools import partial
 
 from ullage.kube.client.objects import Pod
 from ullage.kube.context import KubeContext
-from ullage.model.allocation import Allocation
+from ullage.kube.mirror.bound_requests import Held
 from ullage.model.error import InvalidRequest
 from ullage.model.part import CardSelector, Isolation, Part
 from ullage.model.request import ResourceRequirement
 from ullage.wire.document import Document
-from ullage.wire.hami.placed import hami_allocation
+from ullage.wire.hami.placed import hami_allocations
 from ullage.wire.hami.results import NODE
 
 _SLICES = ResourceRequirement(gpu_count=1, part=Part(), cards=CardSelector(isolation=Isolation.PARTITIONED))
@@ -34,8 +34,8 @@ class PlacedByHami:
     def clear(self) -> None:
         self._chosen.clear()
 
-    def read(self, document: Document) -> Allocation | InvalidRequest | None:
-        """Return what a pod on a node holds; an error if its record cannot be read, None without one."""
+    def read(self, document: Document) -> Held | InvalidRequest:
+        """Return what a pod on a node holds; an error if its record cannot be read, nothing without one."""
         try:
             asked = self._read_pod(document)
         except InvalidRequest:
@@ -43,41 +43,41 @@ class PlacedByHami:
         try:
             charge_on = self._cluster.charge_on
             slices_of = partial(charge_on, _SLICES)
-            return hami_allocation(document, asked, charge_on, self._families, slices_of=slices_of)
+            return hami_allocations(document, asked, charge_on, self._families, slices_of=slices_of)
         except InvalidRequest as error:
             return error
 
     def choose(self, pod: Pod) -> str:
         """Hold the cards that were chosen for a pod without a node. Return the node of an earlier choice, or ""."""
         uid, found = pod.metadata.uid, self._choice(pod)
-        known = self._cluster.held(uid) if uid in self._chosen else None
-        if known is not None and found is not None and (known.node, known.gpus) == (found.node, found.gpus):
+        known = self._cluster.held_by_family(uid) if uid in self._chosen else ()
+        if known and [(each.node, each.gpus) for each in known] == [(each.node, each.gpus) for each in found]:
             return ""
         freed = self.drop(uid)
-        if found is not None:
-            self._cluster.adopt(found)
+        if found:
+            self._cluster.adopt(*found)
             self._chosen.add(uid)
         return freed
 
     def drop(self, uid: str) -> str:
         """Free what was chosen for a pod, and return the node; "" if nothing was."""
-        held = self._cluster.held(uid) if uid in self._chosen else None
+        held = self._cluster.held_by_family(uid) if uid in self._chosen else ()
         self._chosen.discard(uid)
-        if held is None:
-            return ""
-        self._cluster.free(uid)
-        return held.node
+        if held:
+            self._cluster.free(uid)
+        return next((each.node for each in held), "")
 
-    def _choice(self, pod: Pod) -> Allocation | None:
-        """Return what was chosen for a pod; None if that is not readable, or not of cards of the node.
+    def _choice(self, pod: Pod) -> Held:
+        """Return what was chosen for a pod; nothing if that is not readable, or not of cards of the node.
 
         A bound pod with such a record closes its node. This one has nothing yet, and its scheduler may choose again.
         """
         node, scheduler = (pod.metadata.annotations or {}).get(NODE, ""), pod.spec.scheduler_name
         row_of, nodes = self._cluster.allocator.fleet.row_of, self._cluster.allocator.fleet.nodes
         if node not in row_of or not self._scheduler or scheduler in ("", self._scheduler):
-            return None
+            return ()
         document = pod.document
         found = self.read({**document, "spec": {**document["spec"], "nodeName": node}})
         there = {gpu.uuid for gpu in nodes[row_of[node]].gpus}
-        return found if isinstance(found, Allocation) and found.gpus and there.issuperset(found.gpus) else None
+        given = [each.gpus for each in found] if isinstance(found, tuple) else []
+        return found if isinstance(found, tuple) and all(gpus and there.issuperset(gpus) for gpus in given) else ()

@@ -101,9 +101,8 @@ class ZoneUsage:
     def _held(self, uids: Iterable[str]) -> Amounts:
         """Return what the ledger has for these pods by zone."""
         found: Amounts = Counter()
-        for uid in uids:
-            held = self._cluster.held(uid)
-            if held is not None and held.placement is not None:
+        for held in (each for uid in uids for each in self._cluster.held_by_family(uid)):
+            if held.placement is not None:
                 for zone, resource, amount in held.placement.amounts:
                     found[zone, resource] += amount
                 for zone, amount in held.placement.memory:

@@ -29,8 +29,10 @@ from ullage.kube.controller import ALL, Controller
 from ullage.kube.events import PodEvent, Reason
 from ullage.kube.leader.ready_term import ReadyTerm
 from ullage.kube.queues.pod_groups import PodGroups
-from ullage.model.claim import Request
-from ullage.model.error import UllageError
+from ullage.model.affinity import NODE_NAME
+from ullage.model.claim import GangClaim, Request
+from ullage.model.error import UllageError, invalid
+from ullage.model.family_ids import family_ids, further_ids
 from ullage.service.gated import Standing
 from ullage.service.gates import Gates
 from ullage.service.queue_holdings import QueueOf
@@ -81,7 +83,7 @@ class AdmissionController:
     ) -> None:
         """`at_once` returns whether the pods of a namespace skip the queue because bindings decide on their cards."""
         self.gates, self._queue_of = gates, queue_of
-        self._mirror, self._term, self._groups = term.mirror, term, groups
+        self._mirror, self._term, self._groups, self._cluster = term.mirror, term, groups, context.cluster
         self._candidate, self._read_pod = context.candidate, context.read_pod
         self._namespaces, self._domain = context.followed.namespaces, context.domain
         self._record_event, self._clock, self._pause = context.record_event, context.clock, context.pause
@@ -93,6 +95,8 @@ class AdmissionController:
         self._gate = gate_of(self._domain)
         self._members: dict[str, Pod] = {}
         """Gang members on a node: they count towards the quorum of the waiting members."""
+        self._of_several: dict[str, PodRequest] = {}
+        """Requests of waiting pods for cards of several families."""
         self._at_once = at_once
         self._free: set[str] = set()
         """Pods that request no card or do not wait: their gate may open at any time."""
@@ -158,13 +162,18 @@ class AdmissionController:
         self._wake()
 
     def _forget(self, uid: str) -> None:
-        self.gates.drop(uid)
+        self._drop(uid)
         self._clear(uid)
+
+    def _drop(self, uid: str) -> None:
+        for each in family_ids(uid):
+            self.gates.drop(each)
 
     def _clear(self, uid: str) -> None:
         self._free.discard(uid)
         for known in (self._pods, self._members, self._wrong, self._reported, self._to_report, self._written):
             known.pop(uid, None)
+        self._of_several.pop(uid, None)
 
     def _enter(self, pod: Pod) -> None:
         uid, closed = pod.metadata.uid, {gate.name for gate in pod.spec.scheduling_gates or ()}
@@ -174,12 +183,14 @@ class AdmissionController:
             self._forget(uid)
         elif pod.spec.node_name:
             in_gang = self._in_gang(pod)
-            request = self._read(pod) if in_gang else None
+            request = next(iter(self._read(pod)), None) if in_gang else None
             self._clear(uid)
             if in_gang:
                 self._members[uid] = pod
             gang = None if request is None else request.claim.gang
             self.gates.placed(uid, None if gang is None else gang.key)
+            for each in further_ids(uid):
+                self.gates.placed(each)
         elif not others and (gated or place):  # claims are allocated after admission
             self._pods[uid] = pod
             self._enter_waiting(pod, place, gated=gated)
@@ -187,14 +198,14 @@ class AdmissionController:
             self._forget(uid)  # another gate holds it, or it never waited here
 
     def _enter_waiting(self, pod: Pod, place: str, *, gated: bool) -> None:
-        uid = pod.metadata.uid
-        request = self._read(pod)
-        if request is None:
-            self.gates.drop(uid)
-        elif gated:
-            self.gates.wait(request, self._queue_of(request.claim))
-        else:
-            self.gates.opened(request, self._queue_of(request.claim), place)
+        requests = self._read(pod)
+        if not requests:
+            self._drop(pod.metadata.uid)
+        for request in requests:
+            if gated:
+                self.gates.wait(request, self._queue_of(request.claim))
+            else:
+                self.gates.opened(request, self._queue_of(request.claim), place)
 
     def _in_gang(self, pod: Pod) -> bool:
         keys = pod.metadata.annotations or {}
@@ -205,8 +216,8 @@ class AdmissionController:
         most = self._mirror.machines.most_cards
         return next((each for each in (asked, *asked.shared) if each.requirement.gpu_count <= most), asked)
 
-    def _read(self, pod: Pod) -> Request | None:
-        """Return the request of a pod; None if it requests no card or cannot be parsed."""
+    def _read(self, pod: Pod) -> tuple[Request, ...]:
+        """Return the request of a pod for each family of its cards; none if it requests no card or cannot be parsed."""
         uid = pod.metadata.uid
         self._wrong.pop(uid, None)
         self._free.discard(uid)
@@ -214,14 +225,17 @@ class AdmissionController:
             asked = self._read_pod(pod.document)
             if asked is None or self._at_once(pod.metadata.namespace):
                 self._free.add(uid)
-                return None
-            request = self._shape(asked).request
-            self.gates.check(request)
-            gang = request.claim.gang or self._groups.gang_of(pod)
+                return ()
+            requests = tuple(self._shape(each).request for each in asked.by_family)
+            for request in requests:
+                self.gates.check(request)
+            gang = asked.claim.gang or self._groups.gang_of(pod)
+            if asked.further:
+                gang, self._of_several[uid] = _on_one_node(asked, gang), asked
         except UllageError as error:
             self._wrong[uid] = error
-            return None
-        return request if gang is None else replace(request, claim=replace(request.claim, gang=gang))
+            return ()
+        return requests if gang is None else tuple(_in(gang, each) for each in requests)
 
     # --- decisions ---
 
@@ -308,10 +322,27 @@ class AdmissionController:
         due = [uid for uid, refusal in refusals.items() if self._is_due(uid, refusal.code.value)]
         standings = self.gates.standings() if due else {}
         for uid in due:
-            self._note(uid, refusals[uid].code.value, _reason_text(standings[uid], refusals[uid]))
+            why = self._why_of_several(uid) or _why(refusals[uid])
+            self._note(uid, refusals[uid].code.value, _reason_text(standings[uid], refusals[uid], why))
         for uid, error in self._wrong.items():
             if self._is_due(uid, error.code):
                 self._note(uid, error.code, f"{error.code}: {error.message}")
+
+    def _why_of_several(self, uid: str) -> str:
+        """Return which families of a pod with several lack room; "" for any other pod."""
+        asked = self._of_several.get(uid)
+        if asked is None:
+            return ""
+        nodes = list(self._mirror.machines.by_name)
+        offers = self._cluster.offers
+        lacking = [
+            each.family
+            for each in asked.by_family
+            if not any(offers(way.request, nodes, expected=False).names for way in (each, *each.shared))
+        ]
+        if lacking:
+            return f"no node has room for its cards of {' and of '.join(lacking)}"
+        return f"no node has room for its cards of {' and '.join(each.family for each in asked.by_family)} together"
 
     def _is_due(self, uid: str, code: str) -> bool:
         """Return whether the reason is new, or the last write is long ago."""
@@ -358,10 +389,31 @@ class AdmissionController:
             self._record_event(PodEvent.on(pod, reason, message))
 
 
-def _reason_text(standing: Standing, refusal: Refusal) -> str:
-    """Return the text for a pod: the code, the sentence, and its position in the queue."""
+def _on_one_node(asked: PodRequest, gang: GangClaim | None) -> GangClaim:
+    """Return the gang of the requests of one pod: all of them on one node.
+
+    Raises:
+        InvalidRequest: the pod is a member of a gang.
+
+    """
+    if gang is not None:
+        families = ", ".join(each.family for each in asked.by_family)
+        raise invalid("spec.containers", families, "a member of a gang has cards of one family")
+    count = len(asked.by_family)
+    return GangClaim(asked.uid, count, count, within=NODE_NAME)
+
+
+def _in(gang: GangClaim, request: Request) -> Request:
+    return replace(request, claim=replace(request.claim, gang=gang))
+
+
+def _why(refusal: Refusal) -> str:
     why = first_text(refusal.rejections) if refusal.rejections else MEANINGS[refusal.code]
-    why += "".join(f" ({cure})" for each in refusal.rejections[:1] if (cure := cure_text(each)))
+    return why + "".join(f" ({cure})" for each in refusal.rejections[:1] if (cure := cure_text(each)))
+
+
+def _reason_text(standing: Standing, refusal: Refusal, why: str) -> str:
+    """Return the text for a pod: the code, the sentence, and its position in the queue."""
     kept = f"; room is reserved for it on {', '.join(standing.reserved)}" if standing.reserved else ""
     place = f"{standing.position} of {standing.waiting} in queue {standing.queue}"
     return f"{refusal.code.value}: {why}; {place}{kept}"

@@ -152,14 +152,14 @@ class Webhook:
             self._hide_cards(patch, clean)
             return patch, (*warnings, *self._without_cards(clean))
         check_pod(clean, scheduler=self.settings.scheduler)
-        if ask_for_bound(patch, clean, asked, self.bound(clean, asked)):
+        if not asked.further and ask_for_bound(patch, clean, asked, self.bound(clean, asked)):
             clean = {**clean, "spec": patch.document["spec"]}
             asked = self.reader(clean) or asked
         if asked.dialect in (Dialect.OURS, Dialect.TENSOR_FUSION):
             check_admission(asked, pools=False)
-        if refused := self.over_quota(asked):
+        if refused := next(filter(None, map(self.over_quota, asked.by_family)), ""):
             raise _OverQuota(refused)
-        warnings = *warnings, *self.nowhere(asked)
+        warnings = *warnings, *(warning for each in asked.by_family for warning in self.nowhere(each))
         self._complete(patch, clean, asked, review.uid)
         self._close_gate(patch, clean, text(review.namespace))
         return patch, (*warnings, *asked.warnings)
@@ -302,13 +302,15 @@ class Webhook:
             claims.turn(patch, pod, asked, review)
             self._gate_claims(patch, patch.document["spec"])
             return
-        of_family = "" if asked.devices is None else asked.devices.family.webhook.runtime_class
-        if (runtime_class := of_family or self.settings.runtime_class) and not spec.get("runtimeClassName"):
+        devices = [each.devices for each in asked.by_family if each.devices is not None]
+        of_families = (each.family.webhook.runtime_class for each in devices)
+        runtime_class = next(filter(None, of_families), self.settings.runtime_class)
+        if runtime_class and not spec.get("runtimeClassName"):
             patch.put("spec", "runtimeClassName", value=runtime_class)
         for key, value in gang_annotations(asked).items():
             patch.put("metadata", "annotations", key, value=value)
-        if asked.devices is not None:
-            _complete_containers(patch, pod, asked.devices)
+        for each in devices:
+            _complete_containers(patch, pod, each)
         if asked.dialect not in (Dialect.OURS, Dialect.TENSOR_FUSION):  # these name no containers
             self._hide_cards(patch, pod)
 

@@ -27,7 +27,7 @@ _DIGITS = 10
 
 @dataclass(frozen=True, slots=True)
 class WordsToClaims:
-    """Which requests become claims: those for cards of NVIDIA, in HAMi's words or in numbers of whole cards.
+    """Which requests become claims: those for cards of NVIDIA alone, in HAMi's words or in numbers of whole cards.
 
     `device_class` is also the name of its driver. `domain` is that of our annotations.
     """
@@ -38,7 +38,7 @@ class WordsToClaims:
     def applies(self, asked: PodRequest) -> bool:
         """Return whether a request becomes claims."""
         of_plugin = asked.dialect in (Dialect.HAMI, Dialect.PLAIN) and asked.devices is not None
-        return bool(self.device_class) and of_plugin and _family(asked) == NVIDIA.name
+        return bool(self.device_class) and of_plugin and _family(asked) == NVIDIA.name and not asked.further
 
     def turn(self, patch: JsonPatch, pod: Document, asked: PodRequest, review: str) -> None:
         """Write the claims of a pod in place of its words. `review` makes their names unique.

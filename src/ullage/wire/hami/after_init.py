@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from ullage.model.alignment import AlignmentStage
 from ullage.model.allocation import Allocation, Basis, Charge
@@ -35,6 +36,9 @@ def still_held(pod: Document, held: Allocation, read: ReadPod, charge_of: Charge
     cards of any other plugin until the pod ends. Cards by bindings of applications, and slices, stay as they are.
     """
     asked = read(pod)
+    if asked is not None and asked.further:
+        read = partial(_of_family, read, held.requirement.cards.vendors)
+        asked = read(pod)
     if asked is None or asked.devices is None or not _shrinks(pod, held, asked):
         return held
     requests = asked.devices.containers
@@ -63,6 +67,13 @@ def still_held(pod: Document, held: Allocation, read: ReadPod, charge_of: Charge
     one = replace(requirement, gpu_count=1, cards=CardSelector(isolation=cards.isolation))
     charges = tuple(charge_of(replace(one, part=parts[card]), card) for card in remaining)
     return _on(held, remaining, requirement, charges)
+
+
+def _of_family(read: ReadPod, vendors: tuple[str, ...], pod: Document) -> PodRequest | None:
+    """Return the request of a pod for cards of these vendors; None if it requests none."""
+    asked = read(pod)
+    by_family = () if asked is None else asked.by_family
+    return next((each for each in by_family if each.requirement.cards.vendors == vendors), None)
 
 
 def _shrinks(pod: Document, held: Allocation, asked: PodRequest) -> bool:

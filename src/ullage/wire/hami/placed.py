@@ -39,6 +39,30 @@ SlicesOf = Callable[[str, Sequence[Slot]], Charge]
 """Return what slices take of a card, by its uuid; without their places all of it."""
 
 
+def hami_allocations(
+    pod: Document,
+    asked: PodRequest | None,
+    charge_of: ChargeOf,
+    families: Sequence[Family] = (NVIDIA,),
+    *,
+    slices_of: SlicesOf | None = None,
+) -> tuple[Allocation, ...]:
+    """Return what a pod on a node holds by HAMi's annotations, one allocation for each family that it requests.
+
+    A pod that requests cards of one family, or whose request cannot be read, has one allocation for all of its cards.
+    See `hami_allocation`.
+    """
+    further = () if asked is None else asked.further
+    apart = {each.family for each in further}
+    found = [(asked, [family for family in families if family.name not in apart])]
+    found += [(each, [family for family in families if family.name == each.family]) for each in further]
+    held = (
+        hami_allocation(pod, each, charge_of, own, slices_of=slices_of if NVIDIA in own else None)
+        for each, own in found
+    )
+    return tuple(each for each in held if each is not None)
+
+
 def hami_allocation(
     pod: Document,
     asked: PodRequest | None,
@@ -80,7 +104,7 @@ def hami_allocation(
     )
     claim = bare_claim(keys) if asked is None else asked.claim
     return Allocation(
-        claim.pod_uid, node, requirement, tuple(held), state=AllocationState.BOUND, charges=charges, claim=claim
+        _id(claim, asked), node, requirement, tuple(held), state=AllocationState.BOUND, charges=charges, claim=claim
     )
 
 
@@ -155,7 +179,11 @@ def _without_cards(bare: Claim, node: str, asked: PodRequest | None) -> Allocati
     """Return the allocation of a pod whose cards were all those of init containers that have ended."""
     claim = bare if asked is None else asked.claim
     requirement = ResourceRequirement(gpu_count=1) if asked is None else asked.requirement
-    return Allocation(claim.pod_uid, node, requirement, state=AllocationState.BOUND, claim=claim)
+    return Allocation(_id(claim, asked), node, requirement, state=AllocationState.BOUND, claim=claim)
+
+
+def _id(claim: Claim, asked: PodRequest | None) -> str:
+    return claim.pod_uid if asked is None else asked.uid
 
 
 def _peaks(spec: Document, written: Written, family: Family, *, over: bool) -> dict[str, Part]:

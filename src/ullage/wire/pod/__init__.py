@@ -17,7 +17,7 @@ from ullage.wire.pod.document import parse_pod
 from ullage.wire.pod.gang import gang_annotations
 from ullage.wire.pod.keys import DOMAIN
 from ullage.wire.pod.placement import decision_annotations, placement_annotations, read_placement
-from ullage.wire.pod.reconcile import ReadPod, named_cards, read_allocation
+from ullage.wire.pod.reconcile import ReadPod, named_cards, read_allocations
 from ullage.wire.pod.request import PLAIN_DEFAULTS, Dialect, PodDefaults, PodRequest
 from ullage.wire.pod.split import split_container_gpus
 from ullage.wire.vendors.shipped import LIMITER_VENDORS, NATIVE_RESOURCES, VENDORS
@@ -44,7 +44,7 @@ __all__ = [
     "named_cards",
     "parse_pod",
     "placement_annotations",
-    "read_allocation",
+    "read_allocations",
     "read_placement",
     "split_container_gpus",
 ]

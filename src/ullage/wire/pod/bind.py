@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -36,21 +36,26 @@ def bind_annotations(
     capacities: Mapping[str, int] | None = None,
     container_gpu_counts: Mapping[str, int] | None = None,
     index: int | None = None,
+    further: Sequence[Allocation] = (),
 ) -> dict[str, str]:
     """Return the annotations of a pod that is bound: `gpu-ids` and the others that apply; none without cards.
 
+    `further` are its cards of further families.
+
     `capacities` are GFLOPS by card, needed for a hard limit in GFLOPS; `index` is the device index. The keys
     `allocation` and `numa-placement` keep the charges, slots and times and the place in the machine, so that
-    `read_allocation` returns the same allocation.
+    `read_allocations` returns the same allocations.
     """
     if not allocation.gpus:
         return {}
-    record = msgspec.json.encode(Record.of(allocation)).decode()
-    written = {"gpu-ids": ",".join(allocation.gpus), "allocation": record}
+    by_family = allocation, *further
+    record = msgspec.json.encode(Record.of(allocation, further)).decode()
+    written = {"gpu-ids": ",".join(gpu for each in by_family for gpu in each.gpus), "allocation": record}
     if index is not None:
         written["index"] = str(index)
     pinned = allocation.requirement.cards.template
-    templates = dict.fromkeys(slot.template for charge in allocation.charges for slot in charge.slots)
+    charges = (charge for each in by_family for charge in each.charges)
+    templates = dict.fromkeys(slot.template for charge in charges for slot in charge.slots)
     if templates or pinned is not None:
         written["partition-id"] = pinned or ",".join(templates)
     percent = _hard_percent(allocation, capacities or {})

@@ -34,7 +34,7 @@ _Zone = Annotated[int, msgspec.Meta(ge=0, lt=MAX_ZONES)]
 _Bytes = Annotated[int, msgspec.Meta(ge=0, le=MAX_ZONE_BYTES)]
 
 
-class _Placed(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class PlacementRecord(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """`numa-placement`: `cpus` is a set such as 0-3,8; all other fields are as in the placement."""
 
     zones: tuple[_Zone, ...] = ()
@@ -45,11 +45,20 @@ class _Placed(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
     rank: Rank = Rank.PREDICTED
     rule: str = ""
 
+    @classmethod
+    def of(cls, placement: ZonePlacement) -> PlacementRecord:
+        return body_of(cls, placement, cpus=format_ids(placement.cpus), devices=dict(placement.devices))
+
+    def placement(self, key: str) -> ZonePlacement:
+        """Return the placement; `key` is the annotation that an error names."""
+        cpus = parse_ids(self.cpus, key)
+        fields = {"cpus": cpus, "zones": tuple(sorted(set(self.zones))), "devices": sorted(self.devices.items())}
+        return msgspec.convert(msgspec.structs.asdict(self) | fields, ZonePlacement)
+
 
 def placement_annotations(placement: ZonePlacement, domain: str = DOMAIN) -> dict[str, str]:
     """Return the annotation `numa-placement` of a pod, under its full key."""
-    placed = body_of(_Placed, placement, cpus=format_ids(placement.cpus), devices=dict(placement.devices))
-    return {f"{domain}/{_OURS}": msgspec.json.encode(placed).decode()}
+    return {f"{domain}/{_OURS}": msgspec.json.encode(PlacementRecord.of(placement)).decode()}
 
 
 def decision_annotations(
@@ -73,12 +82,10 @@ def read_placement(pod: Document, domain: str = DOMAIN) -> ZonePlacement | None:
     Volcano's has amounts only.
     """
     keys = Keys(pod, domain)
-    placed = keys.json(_OURS, _Placed, "it is written at bind; remove it, or restore what was written")
+    placed = keys.json(_OURS, PlacementRecord, "it is written at bind; remove it, or restore what was written")
     if placed is None:
         return Keys(pod, VOLCANO).parse(_DECISION, _decided)
-    cpus = keys.parse(_OURS, lambda _, key: parse_ids(placed.cpus, key))
-    fields = {"cpus": cpus or (), "zones": tuple(sorted(set(placed.zones))), "devices": sorted(placed.devices.items())}
-    return msgspec.convert(msgspec.structs.asdict(placed) | fields, ZonePlacement)
+    return keys.parse(_OURS, lambda _, key: placed.placement(key))
 
 
 def _counted(placement: ZonePlacement, machine: Topology, cards: Iterable[Gpu]) -> Iterator[tuple[int, str, int]]:

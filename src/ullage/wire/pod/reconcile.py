@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
+
+from msgspec import structs
 
 from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import Claim
@@ -11,6 +14,7 @@ from ullage.model.counted import counted
 from ullage.model.error import InvalidRequest
 from ullage.model.part import Isolation, Part
 from ullage.model.request import MAX_CARDS, ResourceRequirement
+from ullage.model.zone_placement import ZonePlacement
 from ullage.wire.document import Document, section, text
 from ullage.wire.pod.compose import compose_request
 from ullage.wire.pod.keys import DOMAIN, Keys, comma_list
@@ -30,23 +34,60 @@ Raises:
 """
 
 
-def read_allocation(
+def read_allocations(
     pod: Document, domain: str = DOMAIN, *, charge_of: ChargeOf, read: ReadPod | None = None
-) -> Allocation | None:
-    """Return the allocation of a pod that is on a node and has cards, bound; None for any other pod.
+) -> tuple[Allocation, ...]:
+    """Return what a pod that is on a node has been bound to: an allocation for each family of its cards.
 
-    `read` returns its request, for pods of other dialects than that of `domain`. `charge_of` returns what a request
-    takes of a card, by its uuid. It is called only for pods without recorded charges, as those of other schedulers.
-    The caller checks whether the pod still runs.
+    It is empty for a pod without a node or without cards. `read` returns the request of the pod, for pods of other
+    dialects than that of `domain`. `charge_of` returns what a request takes of a card, by its uuid. It is called only
+    for pods without recorded charges, as those of other schedulers. The caller checks whether the pod still runs.
     """
     keys = Keys(pod, domain)
     node, gpus = _node_of(pod), given_cards(keys)
     if not node or not gpus:
-        return None
+        return ()
     found = compose_request(pod, domain) if read is None else read(pod)
     if found is None:
         raise keys.invalid("gpu-ids", "the pod requests no cards; remove it")
-    request, asked, record = found.request, found.requirement, record_of(keys)
+    record = record_of(keys)
+    own = _OfFamily(gpus, record, read_placement(pod, domain))
+    if found.further or (record is not None and record.further):
+        given = _by_family(keys, found, own)
+        return tuple(_allocation(keys, node, each, given[each.family], charge_of=charge_of) for each in found.by_family)
+    return (_allocation(keys, node, found, own, charge_of=charge_of),)
+
+
+class _OfFamily(NamedTuple):
+    """The cards of a pod of one family, what was written of them, and their place in the machine."""
+
+    gpus: tuple[str, ...]
+    record: Record | None
+    placement: ZonePlacement | None
+
+
+def _by_family(keys: Keys, found: PodRequest, all_: _OfFamily) -> dict[str, _OfFamily]:
+    """Return what a pod with cards of several families was given of each of them."""
+    record, gpus = all_.record or Record(), all_.gpus
+    first = len(gpus) - sum(each.count for each in record.further)
+    given: dict[str, _OfFamily] = {}
+    at = first
+    for each in record.further:
+        own = Record(each.cards, assumed_at=each.assumed_at, bound_at=each.bound_at)
+        placement = None if each.placed is None else each.placed.placement(keys.key("allocation"))
+        given[each.family] = _OfFamily(gpus[at : at + each.count], own, placement)
+        at += each.count
+    unnamed = [each.family for each in found.by_family if each.family not in given]
+    if first <= 0 or len(unnamed) != 1 or len(given) != len(found.further):
+        families = ", ".join(each.family for each in found.by_family)
+        raise keys.invalid("allocation", f"the pod requests cards of {families}; restore what was written at bind")
+    given |= dict.fromkeys(unnamed, _OfFamily(gpus[:first], structs.replace(record, further=()), all_.placement))
+    return given
+
+
+def _allocation(keys: Keys, node: str, found: PodRequest, given: _OfFamily, *, charge_of: ChargeOf) -> Allocation:
+    """Return the allocation of a pod's cards of one family."""
+    request, asked, (gpus, record, placement) = found.request, found.requirement, given
     if record is None and len(gpus) != asked.gpu_count:
         named, by = counted(len(gpus), "card"), f"{keys.key('gpu-count')} or its containers"
         raise keys.invalid("gpu-ids", f"it names {named}, {by} request {asked.gpu_count}; make them equal")
@@ -70,7 +111,7 @@ def read_allocation(
         claim=request.claim,
         assumed_at=record.assumed_at,
         bound_at=record.bound_at,
-        placement=read_placement(pod, domain),
+        placement=placement,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -10,7 +11,9 @@ from msgspec import structs
 from ullage.model.allocation import Allocation, Basis, Charge, Slot
 from ullage.model.part import Isolation, Part
 from ullage.model.quantity import PPM
+from ullage.model.request import MAX_CARDS
 from ullage.wire.pod.keys import Keys
+from ullage.wire.pod.placement import PlacementRecord
 
 _Amount = Annotated[int, msgspec.Meta(ge=0, le=2**50)]
 """More than any card has, and small enough that sums over the pods of a machine fit into 64 bits."""
@@ -18,6 +21,8 @@ _Amount = Annotated[int, msgspec.Meta(ge=0, le=2**50)]
 
 _Share = Annotated[int, msgspec.Meta(ge=0, le=PPM)]
 """Millionths of a card."""
+
+_Count = Annotated[int, msgspec.Meta(ge=1, le=MAX_CARDS)]
 
 
 class BasisRecord(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -83,21 +88,48 @@ class CardRecord(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
         return Charge(self.compute, self.vram, self.isolation, slot, basis=basis, further=further if slot else ())
 
 
+class FurtherRecord(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The last cards of `gpu-ids`, `count` of a further family, with their charges (none: they are held whole)."""
+
+    family: str
+    count: _Count
+    cards: tuple[CardRecord, ...] = ()
+    assumed_at: float | None = None
+    bound_at: float | None = None
+    placed: PlacementRecord | None = None
+
+    @classmethod
+    def of(cls, allocation: Allocation) -> FurtherRecord:
+        return cls(
+            ", ".join(allocation.requirement.cards.vendors),
+            len(allocation.gpus),
+            tuple(CardRecord.of(charge) for charge in allocation.charges),
+            assumed_at=allocation.assumed_at,
+            bound_at=allocation.bound_at,
+            placed=None if allocation.placement is None else PlacementRecord.of(allocation.placement),
+        )
+
+
 class Record(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Charges in the order of `gpu-ids`; `pinned` is whether `partition-id` was requested, and not chosen here."""
+    """Charges in the order of `gpu-ids`; `pinned` is whether `partition-id` was requested, and not chosen here.
+
+    They are those of the first cards where the pod has cards of `further` families.
+    """
 
     cards: tuple[CardRecord, ...] = ()
     pinned: bool = False
     assumed_at: float | None = None
     bound_at: float | None = None
+    further: tuple[FurtherRecord, ...] = ()
 
     @classmethod
-    def of(cls, allocation: Allocation) -> Record:
+    def of(cls, allocation: Allocation, further: Sequence[Allocation] = ()) -> Record:
         return cls(
             tuple(CardRecord.of(charge) for charge in allocation.charges),
             pinned=allocation.requirement.cards.template is not None,
             assumed_at=allocation.assumed_at,
             bound_at=allocation.bound_at,
+            further=tuple(map(FurtherRecord.of, further)),
         )
 
 

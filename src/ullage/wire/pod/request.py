@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from ullage.model.claim import Claim, Qos, Request
 from ullage.model.error import invalid
+from ullage.model.family_ids import uid_of
 from ullage.model.part import Isolation
 from ullage.model.request import ResourceRequirement
 from ullage.wire.pod.keys import DOMAIN
@@ -63,6 +64,23 @@ class PodRequest:
 
     Of slices that exist already these are the other ways to lie on cards, the fewest cards first.
     """
+    further: tuple[PodRequest, ...] = ()
+    """The requests for cards of further families, each under an id of its own (`ullage.model.family_ids`)."""
+
+    @property
+    def by_family(self) -> tuple[PodRequest, ...]:
+        """Return the request for each family of which the pod requests cards."""
+        return (self, *self.further)
+
+    @property
+    def one_of_several(self) -> bool:
+        """Whether the pod also requests cards of another family."""
+        return bool(self.further) or uid_of(self.uid) != self.uid
+
+    @property
+    def family(self) -> str:
+        """The family of the requested cards, as refusals name it; "" where it is not stated."""
+        return ", ".join(self.requirement.cards.vendors)
 
     @property
     def shared(self) -> tuple[PodRequest, ...]:
