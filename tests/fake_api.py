@@ -34,6 +34,8 @@ from ullage.wire.node import GpuBody, GpuHolderBody, NodeBody, PartBody
 from ullage.wire.overview import IdleBody, Overview, RoomBody, ServerBody
 from ullage.wire.schema import ErrorBody
 from ullage.wire.session import (
+    CancelledTasks,
+    CancelTasks,
     CreateSession,
     Result,
     Results,
@@ -460,8 +462,10 @@ class _Handler(BaseHTTPRequestHandler):
     def get_starts(self) -> Any:
         return list(self.fake.starts.values())
 
-    def post_sessions_tasks(self, name: str) -> Any:
+    def post_sessions_tasks(self, name: str, action: str = "") -> Any:
         session = self._session(name)
+        if action == "cancel":
+            return self._cancel_tasks(session)
         if session.state == "closed":
             raise _Refusal(409, "session-closed", f"session {name} is closed")
         assert self.headers["Content-Type"] == "application/msgpack"
@@ -472,6 +476,14 @@ class _Handler(BaseHTTPRequestHandler):
             return self.fake.task_body(*self._task(name, number))
         session, after, limit = self._session(name), int(self.query["after"]), int(self.query["limit"])
         return [self.fake.task_body(session, task) for task in session.tasks[after : after + limit]]
+
+    def _cancel_tasks(self, session: FakeSession) -> Any:
+        body = self._json(CancelTasks)
+        numbers = set(body.tasks)
+        left = [task for task in session.tasks if task.number in numbers and task.state in ("pending", "running")]
+        for task in left:
+            self.fake.end(session, task, "cancelled", 0, None, "cancelled by its owner")
+        return CancelledTasks(tasks=len(left))
 
     def post_sessions_tasks_cancel(self, name: str, number: str) -> Any:
         session, task = self._task(name, number)

@@ -16,6 +16,7 @@ from ullage.client.offload import THREADS
 from ullage.client.outstanding import BATCH_TASKS
 from ullage.client.session import Session
 from ullage.model.error import InvalidRequest
+from ullage.wire.session import CancelTasks
 
 
 def run(coroutine):
@@ -176,6 +177,25 @@ def test_cancelling_who_awaits_cancels_the_task(fake):
             await until(lambda: states(fake, session) == ["cancelled"] * 2)
 
     run(main())
+
+
+def test_tasks_that_are_cancelled_together_are_cancelled_in_few_requests(fake):
+    async def main():
+        fake.hold = True
+        async with ullage.aconnect() as client, client.session() as session:
+            together = asyncio.gather(*(session.submit(square, n) for n in range(50)))
+            await until(lambda: states(fake, session) == ["pending"] * 50)
+            fake.hang = threading.Event()
+            together.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await together
+            fake.hang.set()
+            await until(lambda: states(fake, session) == ["cancelled"] * 50)
+
+    run(main())
+    requests = [body.tasks for body in fake.bodies if isinstance(body, CancelTasks)]
+    assert len(requests) <= THREADS + 1
+    assert sorted(task for tasks in requests for task in tasks) == list(range(1, 51))
 
 
 def test_a_task_that_another_client_cancels_is_cancelled_here(fake):

@@ -18,7 +18,7 @@ from ullage.client import exchange, pickling
 from ullage.client.outstanding import BATCH_TASKS
 from ullage.model.error import DiskFull, InvalidRequest, NotFound
 from ullage.model.request import ResourceRequirement
-from ullage.wire.session import UpdateSession
+from ullage.wire.session import CancelTasks, UpdateSession
 
 
 @pytest.fixture
@@ -773,6 +773,39 @@ def test_remaining_calls_are_cancelled_after_a_failure_a_timeout_or_a_break(
         del results
         assert session.wait(60)
     assert {task.state for task in tasks[0 if first is None else 1 :]} <= {"cancelled"}
+
+
+def cancelled_together(fake):
+    """Return the tasks of each request that cancels several."""
+    return [body.tasks for body in fake.bodies if isinstance(body, CancelTasks)]
+
+
+def test_remaining_calls_are_cancelled_in_few_requests_the_last_ones_first(fake, client, monkeypatch):
+    monkeypatch.setattr("ullage.client.api.MOST_CANCELLED", 4)
+    fake.hold = True
+    with client.session("s") as session:
+        results = session.map(square, range(10))
+        session._exchange._outstanding.task_of(session._exchange._outstanding.futures()[-1])
+        fake.work(fake.sessions["s"], fake.sessions["s"].tasks[0])
+        take_one_and_leave(results)
+        del results
+        assert session.wait(60)
+    assert cancelled_together(fake) == [[7, 8, 9, 10], [3, 4, 5, 6], [2]]
+    assert not [path for _, path in fake.seen if re.search(r"/tasks/[0-9]+/cancel", path)]
+
+
+def test_pending_calls_are_cancelled_in_one_request(fake, client):
+    fake.hold = True
+    with client.session("s") as session:
+        futures = [session.submit(square, n) for n in range(5)]
+        for future in futures:
+            known(future)
+        fake.sessions["s"].tasks[1].state = "running"
+        session.cancel_pending()
+        assert [future.cancelled() for future in futures] == [True, False, True, True, True]
+        fake.work(fake.sessions["s"], fake.sessions["s"].tasks[1])
+        assert futures[1].result() == 1
+    assert cancelled_together(fake) == [[1, 3, 4, 5]]
 
 
 def invert(number):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from ullage.cli.exits import NO, caution, complain
 from ullage.cli.several import for_each
 from ullage.cli.target import Target, parse_target
-from ullage.client.api import Api
+from ullage.client.api import Api, cancel_tasks
 from ullage.client.local import reach
 from ullage.client.own_name import own_name
 from ullage.model.counted import counted
@@ -86,7 +86,7 @@ def _cancel_each(api: Api, targets: Sequence[Target], *, is_dry: bool) -> int:
         elif len(tasks) == 1:
             api.cancel_task(target.session, *tasks)
         else:
-            api.cancel_tasks(target.session, tasks)
+            cancel_tasks(api, target.session, tasks)
 
     return for_each(targets, cancel)[0]
 

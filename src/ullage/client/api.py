@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypedDict, Unpack
 
 import msgspec
@@ -49,6 +49,9 @@ EXECUTOR = "ULLAGE_EXECUTOR"
 
 PAGE = 1000
 """Entries of a page."""
+
+MOST_CANCELLED = 5_000
+"""Tasks that one request cancels; other callers of the server wait for it."""
 
 _EVENTS_S = 1.0
 """Seconds between two requests for new events."""
@@ -425,6 +428,17 @@ def list_events(api: Api, after: int = 0, *, session: str | None = None, follow:
             if not follow:
                 return
             time.sleep(_EVENTS_S)
+
+
+def cancel_tasks(api: Api, session: str, tasks: Iterable[int]) -> None:
+    """Cancel any number of tasks in requests for which no other caller waits long, the last tasks first.
+
+    The first ones run soon, or do already: whoever cancels them first has executors started for the others.
+    """
+    left = sorted(set(tasks))
+    while left:
+        api.cancel_tasks(session, left[-MOST_CANCELLED:])
+        del left[-MOST_CANCELLED:]
 
 
 def list_tasks(api: Api, session: str, after: int = 0, page: int = PAGE) -> Iterator[TaskBody]:

@@ -6,12 +6,12 @@ import sys
 import threading
 import uuid
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, suppress
 from typing import Any
 
-from ullage.client.api import Api, list_tasks
+from ullage.client.api import Api, cancel_tasks, list_tasks
 from ullage.client.future import TaskFuture
 from ullage.client.log import TaskLog
 from ullage.client.outstanding import Outstanding, OutstandingCall
@@ -109,36 +109,57 @@ class Exchange:
         self.require_here()
         self._outstanding.withdraw_all()
         mine = {self._outstanding.task_of(future): future for future in self._outstanding.futures()}
-        for task in list_tasks(self._api, self._session):
-            if task.state == TaskState.PENDING and task.task in mine:
-                self.cancel(mine[task.task])
+        pending = [
+            mine[task.task]
+            for task in list_tasks(self._api, self._session)
+            if task.state == TaskState.PENDING and task.task in mine
+        ]
+        self.cancel_many(pending)
+        unwanted = {future.task for future in pending}
+        for task in list_tasks(self._api, self._session) if pending else ():
+            if task.task in unwanted and task.state not in (TaskState.SUCCEED, TaskState.FAILED):
+                mine[task.task].become_cancelled()
 
     def adding(self) -> AbstractContextManager[None]:
         """Return a block that adds the calls of one map."""
         return self._outstanding.adding()
+
+    def cancel_many(self, futures: Iterable[TaskFuture[Any]]) -> None:
+        """Cancel futures in a few requests, the last ones first: the first ones run soon, or do already.
+
+        Those that are sent end when their results arrive.
+
+        Raises:
+            UllageError: the server does not accept it.
+
+        """
+        self.require_here()
+        wanted_less = [future for future in futures if not future.done()]
+        for future in wanted_less:
+            future.give_up()
+        self._outstanding.withdraw_some(wanted_less)
+        tasks = {task for future in wanted_less if (task := self._outstanding.task_of(future)) is not None}
+        cancel_tasks(self._api, self._session, tasks)
 
     def cancel_soon(self, futures: list[Future[Any]]) -> None:
         """Cancel futures in a thread, so that many requests do not delay the exception of the caller.
 
         Calls that a later client may resume go on.
         """
-        left = [future for future in futures if not future.done() and not _may_resume(future)]
+        left = [each for each in futures if isinstance(each, TaskFuture) and not each.done() and not each.may_resume]
         if left and self.is_of_this_process:
             with suppress(RuntimeError):  # the interpreter ends
                 threading.Thread(target=self._cancel_all, args=(left,), name="ullage-cancel").start()
 
-    def _cancel_all(self, futures: list[Future[Any]]) -> None:
+    def _cancel_all(self, futures: list[TaskFuture[Any]]) -> None:
         with suppress(UllageError):  # no server answers, or the session is gone
-            for future in futures:
-                future.cancel()
+            self.cancel_many(futures)
         self._api.transport.close_own()
 
     def cancel_each(self) -> None:
         """Cancel every task of this client, running ones too, but those that a later client may resume."""
         self._outstanding.withdraw_all()
-        for future in self._outstanding.futures():
-            if not future.may_resume:
-                self.cancel(future)
+        self.cancel_many(future for future in self._outstanding.futures() if not future.may_resume)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until every future has ended. Return False after `timeout` seconds."""
@@ -251,7 +272,3 @@ def _warn(text: str) -> None:
         warnings.warn(text, stacklevel=1)
     except UserWarning:
         print(f"warning: {text}", file=sys.stderr)  # noqa: T201  # as a warning
-
-
-def _may_resume(future: Future[Any]) -> bool:
-    return isinstance(future, TaskFuture) and future.may_resume

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from functools import partial
@@ -35,6 +35,9 @@ class Server(Protocol):
 
     def cancel(self, future: TaskFuture[Any]) -> bool:
         """Cancel one task, sent or not. Return False if it has ended."""
+
+    def cancel_many(self, futures: Iterable[TaskFuture[Any]]) -> None:
+        """Cancel tasks, sent or not, in a few requests. Futures of sent ones end with their results."""
 
     def is_running(self, future: TaskFuture[Any]) -> bool:
         """Return whether the task of a future runs."""
@@ -136,8 +139,17 @@ class TaskFuture(Unsendable, Future[T]):
         """
         if self.done():
             return self.cancelled()
-        self._unwanted = True
+        self.give_up()
         return self._server.cancel(self)
+
+    @property
+    def server(self) -> Server:
+        """Return the server of its task."""
+        return self._server
+
+    def give_up(self) -> None:
+        """Note that nobody wants the result, so that the call is not tried again."""
+        self._unwanted = True
 
     def become_cancelled(self) -> bool:
         """End as cancelled, unless it has ended otherwise."""
@@ -243,3 +255,17 @@ def exception_of(output: bytes | None, message: str) -> BaseException | None:
 def _failure(result: Result) -> TaskFailed:
     text = result.message or f"task {result.task} ended with code {result.code}"
     return TaskFailed(text, code=result.code, output=result.output)
+
+
+def cancel_together(futures: Iterable[TaskFuture[Any]]) -> None:
+    """Cancel several futures, of any sessions, in a few requests.
+
+    Raises:
+        UllageError: a server does not accept it.
+
+    """
+    by_server: dict[Server, list[TaskFuture[Any]]] = {}
+    for future in futures:
+        by_server.setdefault(future.server, []).append(future)
+    for server, some in by_server.items():
+        server.cancel_many(some)

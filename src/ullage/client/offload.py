@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import warnings
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,8 @@ from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
-from ullage.client.future import TaskFuture
+from ullage.client.future import TaskFuture, cancel_together
+from ullage.model.counted import counted
 from ullage.model.error import Conflict, UllageError
 
 THREADS = 4
@@ -29,6 +31,8 @@ class Offload:
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(THREADS, "ullage-async")
         self._closed = False
+        self._lock = threading.Lock()
+        self._unwanted: list[TaskFuture[Any]] = []
 
     async def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Return what `function` returns in one of the threads, with the context variables of the caller.
@@ -45,21 +49,31 @@ class Offload:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
     def cancel(self, future: TaskFuture[Any]) -> None:
-        """Cancel a task in one of the threads. A task that no server accepts to cancel is warned of."""
+        """Cancel a task in one of the threads, those that come meanwhile together.
+
+        Tasks that no server accepts to cancel are warned of.
+        """
+        with self._lock:
+            self._unwanted.append(future)
+            if len(self._unwanted) > 1:  # a thread takes it with the others
+                return
         with suppress(RuntimeError):  # the client is closed
-            self._threads.submit(_cancel, future)
+            self._threads.submit(self._cancel_unwanted)
+
+    def _cancel_unwanted(self) -> None:
+        with self._lock:
+            futures, self._unwanted = self._unwanted, []
+        try:
+            cancel_together(futures)
+        except UllageError as error:
+            first, *others = futures
+            which = f"{counted(len(futures), 'task')} are" if others else f"task {first.task} is"
+            warnings.warn(f"{which} not cancelled: {error.message}", stacklevel=1)
 
     async def close(self) -> None:
         """Wait for the calls in the threads, such as cancellations, and let the threads end."""
         self._closed = True
         await asyncio.to_thread(self._threads.shutdown)
-
-
-def _cancel(future: TaskFuture[Any]) -> None:
-    try:
-        future.cancel()
-    except UllageError as error:
-        warnings.warn(f"task {future.task} is not cancelled: {error.message}", stacklevel=1)
 
 
 async def in_own_thread(iterator: Iterator[T], give_up: Callable[[], object]) -> AsyncGenerator[T, None]:

@@ -116,12 +116,27 @@ class Outstanding:
             if call is None:
                 return False
             self._unsent.remove(call)
-            self._unsent_bytes -= len(call.input)
-            self._room.notify_all()
-            self._answered.notify_all()
+            self._end_unsent([call])
         future.become_cancelled()
         self._count_ended(1)
         return True
+
+    def withdraw_some(self, futures: Iterable[TaskFuture[Any]]) -> None:
+        """Cancel those of these calls that are not sent."""
+        unwanted = set(futures)
+        with self._lock:
+            mine = [call for call in self._unsent if call.future in unwanted]
+            self._unsent = deque(call for call in self._unsent if call.future not in unwanted)
+            self._end_unsent(mine)
+        for call in mine:
+            call.future.become_cancelled()
+        self._count_ended(len(mine))
+
+    def _end_unsent(self, calls: Iterable[OutstandingCall]) -> None:
+        """Count calls as not waiting to be sent any more, and wake who waits for that."""
+        self._unsent_bytes -= sum(len(call.input) for call in calls)
+        self._room.notify_all()
+        self._answered.notify_all()
 
     def task_of(self, future: TaskFuture[Any]) -> int | None:
         """Wait for the task id of a sent call and return it; None if the server did not accept it."""
