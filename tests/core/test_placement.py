@@ -14,10 +14,14 @@ from ullage.core.books.fleet import Fleet
 from ullage.core.kernel import columns as at
 from ullage.core.placing.placement import Placer
 from ullage.core.placing.policy import Policy
+from ullage.core.placing.rules import Rules
+from ullage.core.placing.selection import choose
 from ullage.core.sharing.entitlement import place_unit, shortage
 from ullage.core.sharing.world import Demand
 from ullage.core.verdict.cards import charges_on, refusal_of
 from ullage.model.allocation import Allocation
+from ullage.model.claim import Request
+from ullage.model.error import Conflict
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node, NodeState
 from ullage.model.part import CardSelector, Isolation, IsolationPolicy, Part
@@ -39,6 +43,21 @@ def place(nodes: list[Node], resreq: str, held: list[Allocation] | None = None, 
     policy = Policy(strategy="spread" if spread else "best-fit")
     allocation = Placer(Fleet(nodes, held or []), policy).place("x", request(resreq))
     return None if allocation is None else allocation.node
+
+
+def test_an_id_is_placed_once():
+    fleet = Fleet([WITH_CARDS])
+    placer = Placer(fleet, Policy())
+    assert placer.place("x", request("gpu=1")) is not None
+    with pytest.raises(Conflict, match="x is already in the ledger"):
+        placer.place("x", request("gpu=1"))
+    assert list(fleet.ledger) == ["x"]
+    assert int((fleet.card_users > 0).sum()) == 1
+
+
+def test_among_no_nodes_there_is_no_place():
+    fleet, none = Fleet([WITH_CARDS]), np.array([], dtype=np.int64)
+    assert choose(fleet, Rules(), Request("x", request("gpu=1")), none) is None
 
 
 A, B, C = a_node("a", 8), a_node("b", 8), a_node("c", 4)

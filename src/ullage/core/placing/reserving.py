@@ -212,5 +212,5 @@ def _best_fit(fleet: Fleet, row: int, request: Request) -> tuple[tuple[str, ...]
 def _left_beside(fleet: Fleet, card: int, request: Request) -> float:
     """Return the free room of a card after the request: the sum of both fractions, below 0 if it does not fit."""
     (compute, vram), _ = amounts_on(fleet, card, request)
-    compute_left = (int(fleet.compute_free[card]) - compute) / max(1, int(fleet.compute_total[card]))
-    return compute_left + (int(fleet.vram_free[card]) - vram) / max(1, int(fleet.vram_total[card]))
+    compute_left = (int(fleet.compute_free[card]) - compute) / int(fleet.compute_total[card])
+    return compute_left + (int(fleet.vram_free[card]) - vram) / int(fleet.vram_total[card])
