@@ -11,6 +11,7 @@ from tests.books import Books, a_card, a_node, ask
 from ullage.core.placing.candidates import find
 from ullage.core.placing.rules import Rules
 from ullage.model.node import NodeState
+from ullage.model.rejection import Code
 
 TEXTS = ("gpu=1", "gpu=2", "gpu=1,cpu=40,mem=1g", "tflops=60", "gpu=2,tflops=10,mem=700g", "gpu=0.5,cpu=1")
 
@@ -53,3 +54,19 @@ def test_each_node_has_the_answer_that_it_has_alone(books, text):
             for rejection in stage.removed:
                 if rejection.gpu:
                     assert reasons[rejection.gpu] == rejection
+
+
+def test_nodes_that_differ_only_in_whether_they_may_be_used_are_not_equal():
+    nodes = [
+        a_node(name, a_card(f"{name}-0"), cordoned=cordoned, state=state)
+        for name, cordoned, state in [
+            ("a", False, NodeState.NOT_READY),
+            ("b", False, NodeState.READY),
+            ("c", True, NodeState.READY),
+            ("d", True, NodeState.NOT_READY),
+        ]
+    ]
+    found = find(Books(*nodes).fleet, Rules(), ask("gpu=1"))
+    assert found.by_node == {"b": ("b-0",)}
+    removed = {each.node: each.code for stage in found.stages for each in stage.removed}
+    assert removed == {"a": Code.NOT_READY, "c": Code.CORDONED, "d": Code.CORDONED}
