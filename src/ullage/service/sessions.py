@@ -212,10 +212,10 @@ class Sessions:
 
         """
         record = self._state.session(session_id)
-        if record.open:
+        if record.takes_tasks:
             raise Conflict(f"session {session_id} is open; close it before deleting it", code="session-open")
-        if record.tasks:
-            text = f"session {session_id} is closed with {counted(len(record.tasks), 'task')} still ending; try again"
+        if record.open or record.tasks:
+            text = f"session {session_id} ends: {counted(len(record.tasks), 'task')} left; try again"
             raise Conflict(text, code="session-open")
         self.forget(record)
         self._journal.write(then=done)

@@ -184,7 +184,8 @@ def _keep(fleet: Fleet, nomination: Nomination) -> Allocation | None:
         return None
     # Its limit is promised too; of no namespace, so that it counts in no quota here.
     claim = None if request.claim.limit is None else Claim(namespace="", limit=request.claim.limit)
-    uid, asked = f"{request.uid} at its next place", request.requirement  # the ledger may have its present one
+    # Others are said to wait for the uid, so it has another name only while the ledger has its present place.
+    uid, asked = f"{request.uid} at its next place" if request.uid in fleet.ledger else request.uid, request.requirement
     with trial(fleet) if fleet.leaving else nullcontext():  # what it is to have in zones is with those who leave
         release_terminating(fleet, row)
         placement = placement_on(fleet, asked, nomination.node, [fleet.card_of[uuid] for uuid in gpus])
