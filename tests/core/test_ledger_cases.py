@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
+
 import pytest
 from tests.books import NOW, Books, a_card, a_node, ask
 from tests.core.test_fleet import sizes
@@ -12,12 +15,13 @@ from ullage.core.books.usage import OtherUsage
 from ullage.core.placing.policy import Policy
 from ullage.core.sharing.entitlement import KnownEntitlement
 from ullage.core.sharing.world import Demand, World
-from ullage.model.allocation import Allocation, Charge
+from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.claim import Claim
 from ullage.model.error import Conflict
 from ullage.model.node import NodeState
 from ullage.model.part import Isolation
 from ullage.model.request import ResourceRequirement
+from ullage.model.zone_placement import Rank, ZonePlacement
 
 CARD = ResourceRequirement.of(gpu=1)
 
@@ -69,12 +73,14 @@ def test_books_that_are_opened_have_every_node_open_and_nobody_on_it():
     assert fleet.opened() is opened
 
 
-def test_what_others_use_of_a_node_says_nothing_of_the_sizes_that_run_there():
+def test_what_others_use_of_a_node_and_who_has_no_cards_says_nothing_of_the_sizes_that_run_there():
     books = Books(a_node("n", *(a_card(f"n-{k}") for k in range(3))))
     books.run("pair", "n-0", "n-1", of="")
     for usage in (OtherUsage(1000, 5, 1), OtherUsage(500, 5, 1), OtherUsage()):
         books.fleet.set_other_usage("n", usage)
         assert sizes(books.fleet) == {2}
+    books.fleet.charge(Allocation("no cards", "n", ResourceRequirement.of(cpu=1)))
+    assert sizes(books.fleet) == {2}
 
 
 def test_a_request_that_is_bound_again_is_reported_again():
@@ -102,3 +108,46 @@ def test_nodes_that_changed_are_known_in_the_order_of_their_last_change_whicheve
             assert fleet.touched_since(fleet.clock - 1) == [second]
             fleet.release("x0")
     assert fleet.touched_since(-1) == [0, 1, 2]
+
+
+# --- what is found outside ---
+
+
+def an_allocator(held: Allocation) -> FleetAllocator:
+    allocator = FleetAllocator(Fleet([a_node("m"), a_node("n")]))
+    allocator.set_ready()
+    allocator.fleet.charge(held)
+    return allocator
+
+
+def test_who_leaves_still_leaves_by_its_time_when_it_is_found_again():
+    held = Allocation("held", "n", CARD, ("n-0",), AllocationState.RELEASING, claim=Claim(), bound_at=NOW)
+    allocator = an_allocator(replace(held, release_by=NOW + 60, released_at=NOW + 5))
+    assert allocator.adopt(replace(held, state=AllocationState.BOUND)) == {}
+    known = allocator.fleet.ledger["held"]
+    assert (known.state, known.release_by, known.released_at) == (AllocationState.RELEASING, NOW + 60, NOW + 5)
+
+
+@pytest.mark.parametrize(("node", "kept"), [("n", True), ("m", False)])
+def test_where_its_node_showed_a_request_it_is_until_it_is_found_on_another_node(node, kept):
+    seen = ZonePlacement(devices=(("nvidia.com/gpu", ("0",)),), rank=Rank.OBSERVED)
+    held = Allocation("held", "n", CARD, ("n-0",), AllocationState.BOUND, claim=Claim(), bound_at=NOW)
+    allocator = an_allocator(replace(held, placement=seen))
+    assert allocator.fleet.ledger["held"].observed
+    allocator.adopt(replace(held, node=node, gpus=(f"{node}-0",)))
+    assert allocator.fleet.ledger["held"].observed is kept
+    assert allocator.fleet.ledger["held"].node == node
+
+
+def test_what_others_hold_by_zone_is_in_the_ledger_and_the_version_grows_if_it_changed():
+    allocator = an_allocator(Allocation("executor", "m", CARD, ("m-0",)))
+    versions, few, more = [allocator.version], ((0, "nvidia.com/gpu", 1),), ((0, "nvidia.com/gpu", 2),)
+    there: tuple[tuple[int, str, int], ...] = ()
+    for node, amounts in (("n", few), ("n", few), ("n", more), ("m", ()), ("x", few), ("n", ()), ("n", ())):
+        allocator.set_zone_usage(node, amounts)
+        there = amounts if node == "n" else there
+        held = [each.placement for each in allocator.fleet.ledger.values() if each.id != "executor"]
+        assert [each.amounts for each in held] == [there] * bool(there)
+        versions.append(allocator.version)
+    grew = [after > before for before, after in itertools.pairwise(versions)]
+    assert grew == [True, False, True, False, False, True, False]

@@ -7,18 +7,22 @@ from random import Random
 
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
-from tests.books import frozen
+from tests.books import GIB, frozen
 from tests.core.slow_reclaim import SlowReclaim, release
 from tests.core.test_reclaim_ways import Cycle, a_world
 
+from ullage.core.books.fleet import Fleet
 from ullage.core.books.trial import trial
 from ullage.core.evicting.limit_claims import LimitClaims
 from ullage.core.evicting.reclaim import Reclaim
 from ullage.core.evicting.reclaim_search import RoomClaim
 from ullage.core.evicting.reclaim_victims import ExecutorVictim
 from ullage.core.sharing.entitlement import place_unit
-from ullage.core.sharing.world import World
+from ullage.core.sharing.world import Cause, Demand, Eviction, ExecutorPhase, ExecutorView, World
+from ullage.model.allocation import Allocation
+from ullage.model.node import Node
 from ullage.model.queue import Limit, Queue
+from ullage.model.request import ResourceRequirement
 
 Victims = list[ExecutorVictim]
 
@@ -125,3 +129,24 @@ def assert_victims_are_those_of_slow_code(world: World, deserved: dict[str, int]
     assert len(places) == claimant.batch_size
     assert fleet.ledger == {uid: held for uid, held in world.fleet.ledger.items() if uid not in gone} | places
     assert all(reclaim.taken(uid) == (uid in gone) for uid in world.fleet.ledger)
+
+
+def test_a_gang_that_stays_counts_as_one_unit_of_its_session_again():
+    """It was to leave for the claim; an executor without a task leaves in its place."""
+    one, goes = ResourceRequirement.of(cpu=1), {"eviction": Eviction("claim", Cause.SHARE), "may_stay": True}
+    staying = [ExecutorView(f"e{n}", ExecutorPhase.LEAVING, one, "s", "g", **goes) for n in range(2)]
+    views = (*staying, ExecutorView("vacant", ExecutorPhase.VACANT, one, "t"))
+    demands = Demand("s", 1, one, batch_size=2), Demand("t", 2, one), Demand("claim", 3, one, 1)
+    fleet = Fleet([Node("n", 3000, GIB)])
+    for view in views:
+        fleet.charge(Allocation(view.id, "n", one))
+    world = World(fleet, demands, views)
+    cycle = Cycle(world)
+    reclaim, before = Reclaim(world, cycle.tree, cycle.leaves, {}), cycle.tree.executors()
+    for view in staying:
+        cycle.outlook.fleet.release(view.id)
+    found = reclaim.claim_vacant(cycle.claim(demands[2]), [], staying)
+    assert found is not None
+    assert [victim.ids for victim in found[0]] == [{"vacant"}]
+    assert before.get("s", 0) == 0
+    assert cycle.tree.executors()["s"] == 2

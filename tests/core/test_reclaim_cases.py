@@ -28,6 +28,7 @@ from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.queue import Limit, Queue
 from ullage.model.request import ResourceRequirement
+from ullage.model.resources import Resources
 
 ONE = ResourceRequirement.of(cpu=1)
 BUSY, VACANT = ExecutorPhase.BUSY, ExecutorPhase.VACANT
@@ -179,6 +180,15 @@ def test_as_many_victims_as_a_claim_needs_are_found_each_with_its_own_card(many)
     assert fewest(claim.outlook, claim.claimant, victims, "new") is None
 
 
+def test_who_is_on_a_node_that_is_not_known_gives_no_room():
+    held = [(ExecutorView("lost", BUSY, ONE, "s"), "x", ()), (ExecutorView("here", BUSY, ONE, "s"), "n", ())]
+    world = world_of([Node("n", 1000, GIB)], [], *held)
+    victims = [ExecutorVictim((view,), "s", busy=True) for view, *_ in held]
+    claim = claim_of(world, Demand("claim", 2, ONE, 1))
+    assert fewest(claim.outlook, claim.claimant, victims[:1], "new") is None
+    assert fewest(claim.outlook, claim.claimant, victims, "new") == victims[1:]
+
+
 def test_a_card_gives_what_its_only_user_holds_and_not_all_of_it():
     """Two units of seven tenths do not fit on a card of which an executor has a half."""
     half = ResourceRequirement.from_string("gpu=0.5")
@@ -212,7 +222,9 @@ def test_a_node_with_a_part_to_spare_is_not_passed_over_where_nobody_who_leaves_
     fleet.charge(Allocation("other", "n", ResourceRequirement.from_string("gpu=0.5"), ("g",), charges=(Charge(1, 1),)))
     world = World(fleet, (Demand("s", 1, ONE, 0, 1),), (ExecutorView("e", BUSY, ONE, "s"),))
     victim = ExecutorVictim(world.executors, "s", busy=True)
-    for text, expected in (("cpu=1,gpu=0.5", True), ("cpu=1,gpu=1", False), ("cpu=2,gpu=0.5", False), ("cpu=1", True)):
+    fits = {"cpu=1,gpu=0.5": True, "cpu=1,gpu=1": False, "cpu=2,gpu=0.5": False, "cpu=1": True}
+    fits |= {"cpu=1,mem=1g": True, f"mem={GIB + 1}": False}
+    for text, expected in fits.items():
         claim = claim_of(world, Demand("claim", 2, ResourceRequirement.from_string(text), 1))
         assert may_do(claim, 0, [victim], {"s": Loser(1, 1)}) is expected
 
@@ -237,6 +249,17 @@ def test_a_gang_leaves_once_none_of_its_members_has_a_task_for_long_enough(phase
     demand = Demand("s", 1, ONE, running=2, batch_size=2, delay_release_s=500.0)
     found = surplus(demand, views, lambda _uid: False, lambda at: at <= NOW)
     assert [view.id for view in found] == leaves
+
+
+@pytest.mark.parametrize(("taken", "leaves"), [("", ["c", "d"]), ("c", []), ("d", []), ("a", [])])
+def test_a_gang_of_which_one_leaves_already_counts_as_gone(taken, leaves):
+    """Four executors in two gangs; the maximum is two."""
+    views = [
+        ExecutorView(uid, BUSY, ONE, "s", gang, bound_at=at)
+        for uid, gang, at in zip("abcd", "gghh", (1, 1, 2, 2), strict=True)
+    ]
+    demand = Demand("s", 1, ONE, running=4, batch_size=2, max_instances=2)
+    assert [each.id for each in surplus(demand, views, lambda uid: uid == taken, lambda _at: False)] == leaves
 
 
 # --- those that give way already ---
@@ -322,6 +345,18 @@ def test_who_leaves_for_a_limit_goes_though_there_is_room_as_long_as_the_winner_
     found = list(PendingEvictions(world, promises, None).settle(outlook, lambda _at: False))
     assert (Keep("goes") in found) is stays
     assert ("goes" in outlook.ledger) is stays
+
+
+@pytest.mark.parametrize("causes", [(Cause.SHARE, Cause.LIMIT), (Cause.LIMIT, Cause.SHARE), (Cause.LIMIT, Cause.LIMIT)])
+def test_a_gang_goes_if_one_of_its_members_leaves_for_a_limit(causes):
+    held = [
+        (ExecutorView(uid, ExecutorPhase.LEAVING, ONE, "s", "g", eviction=Eviction("w", cause)), "n", ())
+        for uid, cause in zip("ab", causes, strict=True)
+    ]
+    world = world_of([Node("n", 3000, GIB)], [Demand("s", 1, ONE), Demand("w", 2, ONE, 1)], *held)
+    promises, outlook = Promises(world, lambda _at: False), Fleet(world.fleet.nodes)
+    assert promises.hold("w", (Allocation("p", "n", ONE),), outlook)
+    assert not list(PendingEvictions(world, promises, None).settle(outlook, lambda _at: False))
 
 
 def test_a_gang_joined_when_the_first_of_its_members_did():
@@ -419,3 +454,30 @@ def test_after_room_is_made_others_leave_for_what_the_limit_still_needs():
     assert found is not None
     assert (ids((found.for_room, ())), ids((found.for_limit, ()))) == (["a0"], ["b0"])
     assert cycle.outlook.fleet.ledger.keys() == {"a1", found.places[0].id}
+
+
+def test_where_the_room_costs_what_the_limit_needs_nobody_leaves():
+    """Both are of a queue whose guarantee lets one of them go: one for the limit of its application, one for room."""
+    asked = ResourceRequirement.from_string("cpu=1,mem=2g")
+    limited = {"application": "X", "application_max": 1}
+    demands = [
+        Demand("for the limit", 1, ONE, 0, 1, queue="r", **limited),
+        Demand("for room", 2, ONE, 0, 1, queue="r"),
+        Demand("claim", 3, asked, 1, **limited),
+    ]
+    held = [
+        (ExecutorView("e0", BUSY, ONE, "for the limit", application="X"), "m", ()),
+        (ExecutorView("e1", BUSY, ONE, "for room"), "n", ()),
+    ]
+    world = world_of([Node("m", 1000, GIB), Node("n", 1000, 4 * GIB)], demands, *held)
+    for guarantee, leave in ((0, True), (1000, False)):
+        queues = Queue("default"), Queue("r", guarantee=Resources(cpu_milli=guarantee))
+        cycle = Cycle(replace(world, queues=queues))
+        reclaim, before = (
+            Reclaim(replace(world, queues=queues), cycle.tree, cycle.leaves, {}),
+            frozen(cycle.outlook.fleet),
+        )
+        found = LimitClaims(world.fleet, reclaim, cycle.tree, cycle.leaves).claim(cycle.claim(demands[2]))
+        assert (found is not None) is leave
+        assert [reclaim.taken(uid) for uid in ("e0", "e1")] == [leave, leave]
+        assert (frozen(cycle.outlook.fleet) == before) is not leave

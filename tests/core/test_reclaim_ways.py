@@ -213,16 +213,17 @@ def test_where_no_way_makes_room_a_claim_tries_all_of_them(any_world, displace):
     assert tried == list(map(list, ways))
 
 
+@in_the_first_worlds([0, 3, 1, 4, 2], [0, 0, 1])
 @settings(max_examples=150)
-@given(any_worlds, st.data(), st.integers(0, 1))
-def test_executors_without_a_task_leave_in_the_place_of_some_that_work_or_nothing_changes(any_world, data, more):
+@given(any_worlds, st.integers(0, 9), st.integers(0, 1))
+def test_executors_without_a_task_leave_in_the_place_of_some_that_work_or_nothing_changes(any_world, which, more):
     """They were to leave for the claimant; where they cannot stay, all is as if that had not been tried."""
     world, deserved = any_world
     sessions = {demand.session for demand in world.demands}
     at_work = [each for each in world.executors if each.phase is ExecutorPhase.BUSY and each.session in sessions]
     if not at_work:
         return
-    one = data.draw(st.sampled_from(at_work))
+    one = at_work[which % len(at_work)]
     goes = {"phase": ExecutorPhase.LEAVING, "eviction": Eviction("claim", Cause.SHARE, NOW), "may_stay": True}
     gang = [each for each in world.executors if each is one or (one.gang is not None and each.gang == one.gang)]
     views = tuple(replace(each, **goes) if each in gang else each for each in world.executors)

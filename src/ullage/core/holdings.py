@@ -245,13 +245,12 @@ class Holdings:
     def set_zone_usage(self, node: str, amounts: ZoneAmounts) -> None:
         """Set what pods outside the ledger hold by zone of a node that does not show its holders."""
         uid = foreign_id(node)
-        before = self.fleet.ledger.get(uid)
-        if node not in self.fleet.row_of or (before is None and not amounts):
+        if node not in self.fleet.row_of:
             return
-        if not amounts:
+        if amounts:
+            self._enter(held_by_zone(self.fleet, node, amounts))
+        elif uid in self.fleet.ledger:
             self.leave(uid)
-        elif self._enter(held_by_zone(self.fleet, node, amounts)) != before:
-            self.version += 1
 
     def set_other_usage(self, node: str, has: OtherUsage) -> None:
         """Set what others use of a node, as `Fleet.set_other_usage`."""

@@ -85,9 +85,9 @@ def consolidating(fleet: Fleet, rules: Rules, question: MoveQuestion) -> Slices[
                 if over:
                     return NoConsolidation(over, stays=stays)
                 return (yield from _answer(look, plan, question.now, stays))
-        fewer = min((yield from MoveSearch.over(look, holders, highest)).most(), units - 1)
-        if fewer and not plan.units:
-            plan = yield from find_plan(replace(look, units=fewer), holders, highest)
+        most = (yield from MoveSearch.over(look, holders, highest)).most()
+        if 0 < most < units:  # else they were planned one by one
+            plan = yield from find_plan(replace(look, units=most), holders, highest)
         had = len(plan.units)
         empty = replace(look, fleet=fleet.emptied())
         cure = Cure.CAPACITY if empty.table(wanted).room.sum() >= units else Cure.NODE_CHANGE
