@@ -17,6 +17,7 @@ from ullage.core.evicting.preemption import NoPreemption, Preemption, place_or_w
 from ullage.core.evicting.put_back import put_back
 from ullage.core.evicting.victim_search import VictimSearch
 from ullage.core.evicting.victims import Budgets, Cost, EvictionContext, budgets_of, cost_of
+from ullage.core.placing.decision import Refusal
 from ullage.core.placing.draft import enter
 from ullage.core.placing.nomination import Nominations
 from ullage.core.placing.rules import Rules
@@ -183,6 +184,16 @@ def test_a_nominated_request_waits_for_those_who_leave_its_node():
     waits = place_or_wait(books.fleet, Rules(), request, kept)
     assert isinstance(waits, NoPreemption)
     assert [(each.code, each.needed, each.node) for each in waits.rejections] == [(Code.EVICTING, 1, "n")]
+
+
+def test_a_nominated_request_does_not_wait_for_those_whose_room_is_not_enough():
+    books = Books(a_node("n", a_card("n-0"), a_card("n-1"))).run("stays", "n-0", priority=10)
+    books.run("leaves", "n-1", state=AllocationState.RELEASING)
+    request = ask("gpu=2")
+    kept = Nominations((Nomination(request, "n", NOW, ("n-0", "n-1")),))
+    found = place_or_wait(books.fleet, Rules(), request, kept)
+    assert isinstance(found, Refusal)
+    assert not isinstance(found, NoPreemption)
 
 
 # --- cards that were given to more than they have room for ---

@@ -14,11 +14,22 @@ from ullage.core.books.slices import at_once
 from ullage.core.evicting import consolidation
 from ullage.core.evicting.move_check import still_holds
 from ullage.core.evicting.move_search import MoveHolders, MoveSearch
-from ullage.core.evicting.moves import Consolidation, Move, MoveContext, MoveCost, MoveQuestion, NoConsolidation
+from ullage.core.evicting.moves import (
+    Consolidation,
+    Move,
+    MoveContext,
+    MoveCost,
+    MoveQuestion,
+    NoConsolidation,
+    why_stays,
+)
+from ullage.core.evicting.protection import Shield
 from ullage.core.placing.decision import Choice
 from ullage.core.placing.placement import Placer
 from ullage.core.placing.policy import Policy
 from ullage.core.placing.rules import Rules
+from ullage.model.allocation import Allocation, AllocationState
+from ullage.model.claim import Claim
 from ullage.model.gpu import Gpu
 from ullage.model.oversubscription import Oversubscription
 
@@ -210,3 +221,14 @@ def test_a_plan_whose_places_are_gone_does_not_hold(gone):
     to = Choice("x" if gone == "node" else "o", ("o-7" if gone == "mover" else "o-0",), charges=held.charges)
     found = Consolidation((unit,), (Move(held, to),), MoveCost(0, 1, 0), 0.0, least=True, stays={})
     assert not still_holds(books.fleet, Rules(), MoveQuestion(wanted("gpu=2"), 1, NOW), found)
+
+
+@pytest.mark.parametrize(
+    ("node", "cards", "stays"),
+    [("n", ("n-0",), False), ("m", ("n-0",), True), ("x", ("x-0",), True), ("n", ("n-0", "m-0"), True)],
+)
+def test_who_holds_cards_that_are_not_on_its_node_stays(node, cards, stays):
+    fleet = Books(a_node("m"), a_node("n")).fleet
+    held = Allocation("a", node, wanted(f"gpu={len(cards)}").requirement, cards, AllocationState.BOUND, claim=Claim())
+    question = MoveQuestion(wanted("gpu=1"), 1, NOW)
+    assert why_stays(fleet, question, held) is (Shield.SCATTERED if stays else None)
