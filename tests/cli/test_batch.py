@@ -285,7 +285,9 @@ def test_failed_tasks_of_an_array_run_again_with_their_indices(ullage: Ullage, t
     assert ullage("logs", "-f", f"{new}:4").stdout == "4 of 2\n"
     assert "nothing-to-requeue: session" in ullage("requeue", new, code=75).stderr
     assert "part has no index 5-6" in ullage("requeue", "part:3-6", code=2).stderr
-    assert ullage("requeue", "part:3-4").stdout.startswith("part:3-4: 2 tasks will run again in part-")
+    both = ullage("requeue", "part:3-4").stdout
+    assert both.startswith("part:3-4: 2 tasks will run again in part-")
+    assert [ullage("logs", "-f", f"{both.split()[-1]}:{index}").stdout for index in (3, 4)] == ["3 of 2\n", "4 of 2\n"]
 
 
 def test_a_running_program_is_ended_and_runs_again(ullage: Ullage, tmp_path: Path) -> None:
