@@ -151,3 +151,35 @@ def test_what_others_hold_by_zone_is_in_the_ledger_and_the_version_grows_if_it_c
         versions.append(allocator.version)
     grew = [after > before for before, after in itertools.pairwise(versions)]
     assert grew == [True, False, True, False, False, True, False]
+
+
+def test_cards_are_in_the_order_of_their_indices_whatever_order_they_were_reported_in():
+    cards = tuple(a_card(f"n-{number}") for number in range(3))
+    for reported in itertools.permutations(cards):
+        (node,) = Fleet([a_node("n", *reported)]).nodes
+        assert node.gpus == cards
+
+
+def test_a_trial_inside_another_one_leaves_that_open_and_nothing_is_noted_after_both():
+    books = Books(a_node("n", a_card("n-0"), a_card("n-1")))
+    fleet = books.fleet
+    outer = fleet.checkpoint()
+    books.run("first", "n-0")
+    inner = fleet.checkpoint()
+    books.run("second", "n-1")
+    fleet.rollback(inner)
+    assert list(fleet.ledger) == ["first"]
+    books.run("third", "n-1")
+    fleet.rollback(outer)
+    assert list(fleet.ledger) == []
+    books.run("stays", "n-0")
+    assert fleet.checkpoint() == 0, "what happens outside of trials is not noted"
+
+
+def test_books_for_another_thread_have_emptied_books_of_their_own():
+    fleet = Books(a_node("n", a_card("n-0"))).run("x", "n-0").fleet
+    empty = fleet.emptied()
+    apart = fleet.copy(apart=True)
+    assert apart.emptied() is not empty
+    assert list(apart.emptied().ledger) == []
+    assert fleet.copy().emptied() is empty
