@@ -1,4 +1,4 @@
-"""Single cases of who gives way to a session: claims that are alike, parts of cards, gangs, and cards given twice."""
+"""Single cases of which executors a session reclaims: equal claims, parts of cards, gangs, and cards given twice."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A second scheduler that places pods in HAMi's words: it locks a node, reads what is held there, chooses and binds.
 
-HAMi's own chooses before it locks. Whoever decides under the lock as this one does meets nobody on a card.
+HAMi's own chooses before it locks. A scheduler that decides under the lock, as this one does, never overfills a card.
 """
 
 from __future__ import annotations

@@ -433,7 +433,7 @@ def list_events(api: Api, after: int = 0, *, session: str | None = None, follow:
 def cancel_tasks(api: Api, session: str, tasks: Iterable[int]) -> None:
     """Cancel any number of tasks in requests for which no other caller waits long, the last tasks first.
 
-    The first ones run soon, or do already: whoever cancels them first has executors started for the others.
+    The first ones run soon, or do already. If they went first, the next ones would start on their executors.
     """
     left = sorted(set(tasks))
     while left:

@@ -1,8 +1,8 @@
 """Other schedulers that bind pods to the same nodes, as HAMi's: what they bound last.
 
-They lock a node while they bind a pod to it. The watch of pods may be behind that of nodes, so whoever gets the lock
-does not know yet what was bound under the last one. The pods of the node are then read from the API. Clusters where
-no other scheduler was seen are spared this.
+They lock a node while they bind a pod to it. The watch of pods may be behind that of nodes, so the next owner of the
+lock may not know what was bound under the last one. It reads the pods of the node from the API. Clusters where no other
+scheduler was seen are spared this.
 """
 
 from __future__ import annotations

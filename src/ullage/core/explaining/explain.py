@@ -285,7 +285,7 @@ def _smaller_that_helps(
 
 
 def _has_room(fleet: Fleet, policy: Policy, demand: Demand) -> bool:
-    """Return whether one batch fits on the nodes as they are, whoever may have it."""
+    """Return whether one batch fits on the nodes as they are, whether or not the room is for others."""
     trial = fleet.checkpoint()
     fits = place_unit(Placer(fleet, policy), demand, _FRESH, demand.batch_size)
     fleet.rollback(trial)
