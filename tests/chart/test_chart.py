@@ -22,7 +22,7 @@ from ullage.model.gpu import Gpu
 from ullage.model.holding import Holding, PodHolding, Use
 from ullage.model.node_record import NodeRecord, Stock
 from ullage.model.topology import Cpu, Kubelet, Topology, Zone
-from ullage.wire.dialect import PodSettings, request_annotations, request_labels
+from ullage.wire.dialect import PodSettings
 from ullage.wire.hami.results import result_keys
 from ullage.wire.pod.bind import OUTPUT
 from ullage.wire.topology.numatopology_object import numatopology_object
@@ -323,7 +323,7 @@ def test_annotations_of_a_bind_are_protected_while_the_pod_lives() -> None:
     assert all(f'"{name}"' in what for name in OUTPUT)
     assert '"ullage.io/"' in what
     assert '"vgpu-time"' not in what, "its writers are not known"
-    keys = request_annotations(PodSettings()) | request_labels(PodSettings())
+    keys = PodSettings().annotations | PodSettings().labels
     names = {key.removeprefix("ullage.io/").removeprefix("tensor-fusion.ai/") for key in keys}
     assert {name for name in names if f'"{name}"' not in what} == set()
     assert what.count("(") == what.count(")")

@@ -25,7 +25,7 @@ from ullage.model.part import Isolation
 from ullage.model.queue import Queue
 from ullage.model.quota import Caps, Quota
 from ullage.service.cluster import Cluster
-from ullage.wire.dialect import PodReader, PodSettings, request_annotations
+from ullage.wire.dialect import PodReader, PodSettings
 from ullage.wire.hami.results import result_keys
 from ullage.wire.pod.bind import OUTPUT
 from ullage.wire.vendors.device_config import read_device_config
@@ -419,7 +419,7 @@ def test_what_hamis_plugin_reads_is_changed_by_those_who_are_named_alone() -> No
 
 
 @pytest.mark.parametrize("spec", [{"nodeName": "n"}, {"schedulerName": "ullage"}], ids=["on a node", "admitted"])
-@pytest.mark.parametrize("key", sorted(request_annotations(PodSettings())))
+@pytest.mark.parametrize("key", sorted(PodSettings().annotations))
 def test_a_pod_that_was_placed_or_admitted_asks_for_nothing_else(key: str, spec: dict[str, str]) -> None:
     old, new = (a_pod(words, containers=[{"name": "c"}], **spec) for words in ({"kept": "1"}, {key: "1"}))
     for before, after in ((old, new), (a_pod({key: "true"}, containers=[], **spec), old)):

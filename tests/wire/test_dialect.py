@@ -7,7 +7,7 @@ import pytest
 from tests.wire.hami.pods import ACME, CORES, MEMORY, MIB, limits, nvidia, pod
 from ullage.model.error import InvalidAnnotation, InvalidRequest
 from ullage.model.part import Isolation, Part
-from ullage.wire.dialect import PodReader, PodSettings, request_annotations
+from ullage.wire.dialect import PodReader, PodSettings
 from ullage.wire.hami.request import read_hami
 from ullage.wire.pod import Dialect, PodDefaults, compose_request
 from ullage.wire.vendors.shipped import NVIDIA
@@ -128,7 +128,7 @@ def test_requests_to_a_device_plugin_are_read_with_the_pod():
 
 
 @pytest.mark.parametrize("value", ["", "  ", "\n"])
-@pytest.mark.parametrize("key", sorted(request_annotations(PodSettings())))
+@pytest.mark.parametrize("key", sorted(PodSettings().annotations))
 def test_an_empty_value_is_refused_by_its_key_in_every_dialect(key: str, value: str) -> None:
     domain, _, _ = key.partition("/")
     own = {f"{domain}/gpu-count": "1"} if domain in ("ullage.io", "tensor-fusion.ai") else {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cached_property
 from itertools import chain
 
 from ullage.model.error import invalid, invalid_annotation
@@ -53,7 +53,7 @@ _POOL = "gpupool"
 """The annotation of the pool: it requests no cards, and is compatible with every dialect."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PodSettings:
     """How pods are read. `families` are those whose resources and annotations are known.
 
@@ -64,6 +64,42 @@ class PodSettings:
     families: tuple[Family, ...] = FAMILIES
     defaults: PodDefaults = PLAIN_DEFAULTS
     align_all: bool = False
+
+    @cached_property
+    def annotations(self) -> frozenset[str]:
+        """The keys of all annotations that a request may have, in every dialect."""
+        own = (f"{domain}/{name}" for domain in (self.domain, TENSOR_FUSION) for name in REQUEST_ANNOTATIONS)
+        return frozenset((*own, *self.families_by_annotation, f"{VOLCANO}/{VOLCANO_POLICY}"))
+
+    @cached_property
+    def labels(self) -> frozenset[str]:
+        """The keys of all labels that a request may have."""
+        return frozenset(f"{domain}/{name}" for domain in (self.domain, TENSOR_FUSION) for name in LABELS)
+
+    @cached_property
+    def card_annotations(self) -> Mapping[str, Dialect]:
+        """The annotations under our domain that request cards, and those of the same names of another scheduler."""
+        whose = {TENSOR_FUSION: Dialect.TENSOR_FUSION, self.domain: Dialect.OURS}
+        return {f"{each}/{name}": dialect for each, dialect in whose.items() for name in CARD_KEYS}
+
+    @cached_property
+    def families_by_annotation(self) -> Mapping[str, tuple[Family, ...]]:
+        """The families that read each annotation of a request."""
+        found: dict[str, tuple[Family, ...]] = {}
+        for family in self.families:
+            for key in family.annotation_keys():
+                found[key] = (*found.get(key, ()), family)
+        return found
+
+    @cached_property
+    def parts_of_cards(self) -> Mapping[str, Family]:
+        """The resources that are parts of cards, with their family."""
+        return {name: family for family in self.families for name in family.amounts}
+
+    @cached_property
+    def counts_of_cards(self) -> Mapping[str, Family | None]:
+        """The resources that count cards, with their family."""
+        return {**dict.fromkeys(NATIVE_RESOURCES), **{family.resources.count: family for family in self.families}}
 
 
 PLAIN_SETTINGS = PodSettings()
@@ -143,16 +179,16 @@ class PodReader:
             replicas=replicas,
             now=now,
             dialect=found.dialect,
-            devices=_counted(pod, settings),
+            devices=_counted(pod, resources),
         )
 
 
-def _counted(pod: Document, settings: PodSettings) -> FamilyRequest | None:
+def _counted(pod: Document, resources: Sequence[_Found]) -> FamilyRequest | None:
     """Return the request of the containers to a device plugin that follows HAMi's annotations.
 
     It is used for pods of other dialects.
     """
-    families = dict.fromkeys(each.family for each in _resources(pod, settings) if each.family is not None)
+    families = dict.fromkeys(each.family for each in resources if each.family is not None)
     asked = (FamilyRequest(family, container_requests(pod, family)) for family in families)
     return next((each for each in asked if each.counted), None)
 
@@ -177,20 +213,6 @@ def _dialect(pod: Document, settings: PodSettings, resources: list[_Found]) -> _
     return next(chain(found, by_rule, (replace(each, family=None) for each in plain), ours), None)
 
 
-@cache
-def request_annotations(settings: PodSettings) -> frozenset[str]:
-    """Return the keys of all annotations that a request may have, in every dialect."""
-    own = (f"{domain}/{name}" for domain in (settings.domain, TENSOR_FUSION) for name in REQUEST_ANNOTATIONS)
-    theirs = (key for family in settings.families for key in family.annotation_keys())
-    return frozenset((*own, *theirs, f"{VOLCANO}/{VOLCANO_POLICY}"))
-
-
-@cache
-def request_labels(settings: PodSettings) -> frozenset[str]:
-    """Return the keys of all labels that a request may have."""
-    return frozenset(f"{domain}/{name}" for domain in (settings.domain, TENSOR_FUSION) for name in LABELS)
-
-
 def select_keys(texts: Mapping[str, str] | None, keys: frozenset[str]) -> dict[str, str]:
     """Return the annotations or labels with these keys."""
     return {key: value for key, value in (texts or {}).items() if key in keys}
@@ -204,7 +226,7 @@ def changed_keys(before: Mapping[str, object], after: Mapping[str, object], keys
 def _check_values(pod: Document, settings: PodSettings) -> None:
     """Refuse a request with an empty value in any dialect: it would request nothing, or a whole card."""
     for key, value in _annotations(pod).items():
-        if isinstance(value, str) and not value.strip() and key in request_annotations(settings):
+        if isinstance(value, str) and not value.strip() and key in settings.annotations:
             raise invalid_annotation(key, value, "it is empty; write a value, or leave it out")
 
 
@@ -244,48 +266,25 @@ def _vendor_of(key: _Found) -> str:
 def _annotated(pod: Document, settings: PodSettings) -> Iterator[_Found]:
     """Yield our annotations, and those of the scheduler whose annotations have the same names."""
     annotations = _annotations(pod)
-    for key, dialect in _card_keys(settings.domain).items():
+    for key, dialect in settings.card_annotations.items():
         if key in annotations:
             yield _Found(dialect, key, f"{_ANNOTATIONS}.{key}", annotations[key])
 
 
-@cache
-def _card_keys(domain: str) -> dict[str, Dialect]:
-    whose = {TENSOR_FUSION: Dialect.TENSOR_FUSION, domain: Dialect.OURS}
-    return {f"{each}/{name}": dialect for each, dialect in whose.items() for name in CARD_KEYS}
-
-
 def _resources(pod: Document, settings: PodSettings) -> Iterator[_Found]:
     """Yield the resources of containers that are cards, or parts of cards."""
-    amounts, counts = _card_resources(settings.families)
+    parts, counts = settings.parts_of_cards, settings.counts_of_cards
     for _, path, container in containers_of(section(pod, "spec")):
         resources = mapping(container.get("resources"), f"{path}.resources")
         for kind in ("limits", "requests"):
             for name, value in mapping(resources.get(kind), f"{path}.resources.{kind}").items():
                 field = f"{path}.resources.{kind}.{name}"
-                if name in amounts:
-                    yield _Found(Dialect.HAMI, name, field, value, family=amounts[name])
+                if name in parts:
+                    yield _Found(Dialect.HAMI, name, field, value, family=parts[name])
                 elif name in counts and not is_nothing(value):
                     yield _Found(Dialect.PLAIN, name, field, value, family=counts[name])
                 elif slice_resource(name) is not None and not is_nothing(value):
                     yield _Found(Dialect.PLAIN, name, field, value)
-
-
-@cache
-def _card_resources(families: tuple[Family, ...]) -> tuple[dict[str, Family], dict[str, Family | None]]:
-    """Return the resources that are parts of cards, and those that count cards, with their family."""
-    amounts = {name: family for family in families for name in family.amounts}
-    return amounts, {**dict.fromkeys(NATIVE_RESOURCES), **{family.resources.count: family for family in families}}
-
-
-@cache
-def _families_by_key(families: tuple[Family, ...]) -> dict[str, tuple[Family, ...]]:
-    """Return the families that read each annotation of a request."""
-    found: dict[str, tuple[Family, ...]] = {}
-    for family in families:
-        for key in family.annotation_keys():
-            found[key] = (*found.get(key, ()), family)
-    return found
 
 
 def _of_hami(pod: Document, settings: PodSettings, resources: list[_Found], *, requested: bool) -> Iterator[_Found]:
@@ -301,9 +300,8 @@ def _of_hami(pod: Document, settings: PodSettings, resources: list[_Found], *, r
     there = dict.fromkeys(each.family for each in resources if each.family is not None)
     if not there and requested:
         there = dict.fromkeys(settings.families)
-    by_key = _families_by_key(settings.families)
     for key, value in _annotations(pod).items() if there else ():
-        family = next((each for each in by_key.get(key, ()) if each in there), None)
+        family = next((each for each in settings.families_by_annotation.get(key, ()) if each in there), None)
         if family is not None:
             found.setdefault(family, _Found(Dialect.HAMI, key, f"{_ANNOTATIONS}.{key}", value, family=family))
     yield from found.values()

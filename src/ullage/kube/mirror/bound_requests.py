@@ -16,7 +16,7 @@ from ullage.kube.client.objects import Pod
 from ullage.kube.context import KubeContext
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.request import MAX_CARDS
-from ullage.wire.dialect import changed_keys, request_annotations, select_keys
+from ullage.wire.dialect import changed_keys, select_keys
 from ullage.wire.hami.mig import MIG_ALLOCATIONS, without_ids
 from ullage.wire.hami.results import NODE, card_records
 
@@ -34,7 +34,7 @@ class BoundRequests:
     """The words and the records of pods on nodes, by uid."""
 
     def __init__(self, context: KubeContext) -> None:
-        self._words = request_annotations(context.pod_settings)
+        self._words = context.pod_settings.annotations
         self._given = context.key("gpu-ids")
         self._naming = (self._given, *card_records(context.pod_settings.families))
         self._keys = frozenset((*self._naming, context.key("allocation"), NODE, MIG_ALLOCATIONS))

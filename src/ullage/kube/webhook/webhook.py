@@ -18,7 +18,7 @@ from ullage.model.error import InvalidRequest, UllageError, invalid, invalid_ann
 from ullage.model.name import check_name
 from ullage.model.queue import ROOT, Queue
 from ullage.wire.admission import Review
-from ullage.wire.dialect import TENSOR_FUSION, PodReader, changed_keys, read_pod, request_annotations, request_labels
+from ullage.wire.dialect import TENSOR_FUSION, PodReader, changed_keys, read_pod
 from ullage.wire.document import Document, mapping, mappings, section, text
 from ullage.wire.hami.admission import check_pod, ignores
 from ullage.wire.hami.mig import MIG_ALLOCATIONS, keeps_slices
@@ -250,8 +250,8 @@ class Webhook:
         old, new, settings = review.old_object or {}, review.object or {}, self.reader.settings
         if not self._is_fixed(old):
             return
-        words = changed_keys(_annotations(old), _annotations(new), request_annotations(settings))
-        labels = changed_keys(_labels(old), _labels(new), request_labels(settings))
+        words = changed_keys(_annotations(old), _annotations(new), settings.annotations)
+        labels = changed_keys(_labels(old), _labels(new), settings.labels)
         field = next(chain((f"annotations.{key}" for key in words), (f"labels.{key}" for key in labels)), "")
         if field and (self._reads(old) or not self._reads(new)):
             node = _node_of(old)
