@@ -11,7 +11,7 @@ import msgspec
 from msgspec import structs
 
 from docs.markdown import table
-from ullage.wire.dialect import PodSettings, request_annotations
+from ullage.wire.dialect import PodSettings
 from ullage.wire.hami.results import result_keys
 from ullage.wire.vendors.container_request import WHOLE
 from ullage.wire.vendors.family import Family, VendorFile
@@ -23,7 +23,7 @@ CHART = Path(__file__).parent.parent / "charts" / "ullage" / "files" / "vendors.
 
 def chart_keys() -> str:
     """Return the annotations of all families, by what the webhook does with them, as JSON."""
-    requests = sorted(key for key in request_annotations(PodSettings()) if not key.startswith(_OWN))
+    requests = sorted(key for key in PodSettings().annotations if not key.startswith(_OWN))
     both = [(each.results.allocated, each.results.to_allocate) for each in FAMILIES]
     found = {
         "results": list(result_keys(FAMILIES)),
