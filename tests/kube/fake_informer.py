@@ -28,14 +28,14 @@ class FakeInformer(Generic[T]):
             handler(Added(item))
         self._handlers.append(handler)
 
-    def put(self, body: dict[str, Any]) -> T:
-        """As the server has it now; the version is a new one."""
+    def put(self, body: dict[str, Any], *, created: bool = False) -> T:
+        """As the server has it now; the version is a new one. `created`: a watch reports its creation."""
         metadata = {"uid": f"uid-{body['metadata']['name']}", "resourceVersion": str(next(_VERSIONS))}
         item = self._kind.read(json.dumps({**body, "metadata": metadata | body["metadata"]}).encode())
         old = self.objects.get(item.key)
         self.objects[item.key] = item
         for handler in self._handlers:
-            handler(Added(item) if old is None else Changed(old, item))
+            handler(Added(item, created) if old is None else Changed(old, item))
         return item
 
     def drop(self, name: str, namespace: str = "") -> None:

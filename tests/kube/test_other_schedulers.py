@@ -9,7 +9,7 @@ import pytest
 
 from tests.kube.api_server import ApiServer
 from tests.kube.conftest import until
-from tests.kube.hami_node import GPU, HamiNode, HamiScheduler, hami_node, lock_of, remove
+from tests.kube.hami_node import ALLOCATED, GPU, HamiNode, HamiScheduler, hami_node, lock_of, remove
 from tests.kube.test_device_plugins import CORES, MIB, READERS, a_pod, bind, notes, phase, settle
 from tests.kube.test_front import Deaf, put, running
 from ullage.kube.client.http import HttpKubeApi
@@ -86,6 +86,30 @@ async def test_a_choice_that_says_nothing_closes_no_node(server: ApiServer, api:
     for pod, (node, choice) in zip(pods, written, strict=True):
         await HamiScheduler(api).choose(pod, node, choice)
     async with HamiNode(api, "a"), running(server, api, readers=READERS) as up:
+        assert await settle(up, ours, ["a"])
+
+
+async def test_a_choice_of_a_scheduler_that_nobody_runs_holds_cards_for_a_limited_time(
+    server: ApiServer, api: HttpKubeApi
+) -> None:
+    put(server, "nodes", hami_node("a", "A0", mib=CARD_MIB))
+    forged, ours = put(server, "pods", half("forged", schedulerName="nobody"), a_pod("ours", {GPU: 1}))
+    async with HamiNode(api, "a"), running(server, api, readers=READERS, choice_s=0.5) as up:
+        await HamiScheduler(api).choose(forged, "a", devices("A0"))
+        pods = up.front.pods.objects
+        await until(lambda: bool(pods["default", "forged"].metadata.annotations), "the choice is seen")
+        await until(lambda: not up.front.cluster.cards_of(forged["metadata"]["uid"]), "no event of the pod ends it")
+        assert await settle(up, ours, ["a"])
+
+
+async def test_a_choice_that_a_pod_is_created_with_holds_nothing(server: ApiServer, api: HttpKubeApi) -> None:
+    put(server, "nodes", hami_node("a", "A0", mib=CARD_MIB))
+    (ours,) = put(server, "pods", a_pod("ours", {GPU: 1}))
+    forged = half("forged", schedulerName="nobody")
+    forged["metadata"]["annotations"] = {"hami.io/vgpu-node": "a", ALLOCATED: devices("A0")}
+    async with HamiNode(api, "a"), running(server, api, readers=READERS) as up:
+        put(server, "pods", forged)
+        await until(lambda: ("default", "forged") in up.front.pods.objects, "its creation is seen")
         assert await settle(up, ours, ["a"])
 
 

@@ -296,6 +296,7 @@ def _front_settings(section: KubeSection, queues: PodQueues) -> FrontSettings:
         card_drivers=section.drivers,
         scheduler=section.scheduler_name,
         plugins=PluginTerms(section.node_lock_timeout_s, section.node_lock_retry_s),
+        choice_s=section.choice_timeout_s,
     )
 
 

@@ -36,6 +36,7 @@ from ullage.kube.mirror.cards import PublishedCards
 from ullage.kube.mirror.mirror import Mirror
 from ullage.kube.mirror.nodes import CardReader, CardSources
 from ullage.kube.mirror.pools import CardPools
+from ullage.kube.mirror.unbound_choices import CHOICE_S
 from ullage.kube.mirror.zone_records import NrtOrder, ZoneRecords
 from ullage.kube.queues.admission import AdmissionController
 from ullage.kube.queues.hypernodes import HyperNodes
@@ -74,7 +75,8 @@ class FrontSettings:
     count, where the cluster has them; claims of gated pods of `scheduler` are allocated here, and with
     `claims_from_words` those that the webhook made pods refer to are created, of that DeviceClass. `preemption`:
     whether pods are evicted for others of higher priority where kube-scheduler cannot see that it would help.
-    `offered_nodes` are the most nodes among which kube-scheduler chooses (0: all).
+    `offered_nodes` are the most nodes among which kube-scheduler chooses (0: all). `choice_s`: for how long the cards
+    are held that another scheduler chose for a pod which it has not bound.
     """
 
     pods: PodSettings = PLAIN_SETTINGS
@@ -97,6 +99,7 @@ class FrontSettings:
     card_drivers: Sequence[CardDriver] = (NVIDIA,)
     scheduler: str = "ullage"
     plugins: PluginTerms = PLAIN_TERMS
+    choice_s: float = CHOICE_S
 
 
 PLAIN = FrontSettings()
@@ -139,7 +142,7 @@ def make_front(
     RemovedAnnotations(context, term)
     takeover = Takeover(context, term, unconfirmed, device_mirror)
     parts: list[Running] = [*context.followed.all, *groups.informers, hypernodes.informer, candidate, takeover]
-    some = (unconfirmed, plugins, events, LeaderLabel(context, term), hypernodes)
+    some = (unconfirmed, plugins, events, LeaderLabel(context, term), hypernodes, mirror.choices)
     parts += [*admission.controllers, *(each.controller for each in some)]
     parts += [*_parts(claims, bindings, preemptor, _sweep(context, settings, term)), *mirror.machines.informers]
     return Front(
@@ -201,7 +204,14 @@ def _context(
 def _mirror(context: KubeContext, settings: FrontSettings, devices: Devices, hypernodes: HyperNodes) -> Mirror:
     cards = _cards(context, settings, devices)
     records = ZoneRecords(context, settings.noderesourcetopologies, pessimistic=settings.pessimistic_zones)
-    return Mirror(context, cards, devices=devices, domains=hypernodes.labels_of, records=records)
+    return Mirror(
+        context,
+        cards,
+        devices=devices,
+        domains=hypernodes.labels_of,
+        records=records,
+        choice_s=settings.choice_s,
+    )
 
 
 def _cards(context: KubeContext, settings: FrontSettings, devices: Devices) -> CardSources:

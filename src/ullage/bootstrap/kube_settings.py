@@ -21,6 +21,7 @@ from ullage.bootstrap.kube_card_settings import (
     CardPoolSection,
 )
 from ullage.kube.extender.filtering import OFFERED_NODES
+from ullage.kube.mirror.unbound_choices import CHOICE_S
 from ullage.model.card_driver import NVIDIA as NVIDIA_DRIVER
 from ullage.model.card_driver import CardDriver
 from ullage.model.card_figures import SHIPPED_FIGURES, Figures, model_key
@@ -237,7 +238,7 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     A node with HAMi's device plugin starts one pod at a time: a lock that is not removed expires after
     `node_lock_timeout_s`, and a pod waits `node_lock_retry_s` for the lock, less than kube-scheduler waits for an
-    answer.
+    answer. The cards that another scheduler chose for a pod are held for `choice_timeout_s` before it binds the pod.
     """
 
     kubeconfig: str | None = None
@@ -286,6 +287,7 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     card_pool: tuple[CardPoolSection, ...] = ()
     node_lock_timeout_s: float = LOCK_EXPIRES_S
     node_lock_retry_s: float = LOCK_WAIT_S
+    choice_timeout_s: float = CHOICE_S
 
     def __post_init__(self) -> None:
         """Refuse settings that contradict each other.
@@ -331,7 +333,7 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise invalid(
                 "kube.lease_renew_s", self.renew_s, f"above 0, and a third of kube.lease_s ({self.lease_s}) at most"
             )
-        for name in ("timeout_s", "node_lock_timeout_s"):
+        for name in ("timeout_s", "node_lock_timeout_s", "choice_timeout_s"):
             if not 0 < getattr(self, name) < math.inf:
                 raise invalid(f"kube.{name}", getattr(self, name), "seconds above 0 are needed")
         none = {

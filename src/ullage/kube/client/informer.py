@@ -33,9 +33,10 @@ _LONGEST_WAIT_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Added(Generic[T]):
-    """An object that was not cached."""
+    """An object that was not cached. `created`: it is in the state in which it was created, as a watch reports it."""
 
     new: T
+    created: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +223,7 @@ class Informer(Generic[T]):
             if event.type is EventType.DELETED:
                 self._end(item)
             else:
-                self._put_reported(item)
+                self._put_reported(item, created=event.type is EventType.ADDED)
         self._version = event.version
 
     def _end(self, last: T) -> None:
@@ -231,12 +232,12 @@ class Informer(Generic[T]):
         if known is not None and known.metadata.uid == last.metadata.uid:
             self._remove(last)
 
-    def _put_reported(self, item: T) -> None:
+    def _put_reported(self, item: T, *, created: bool = False) -> None:
         if self._own_writes.get(item.key, item.state) == item.state:
             self._own_writes.pop(item.key, None)
-            self._put(item)
+            self._put(item, created=created)
 
-    def _put(self, item: T) -> None:
+    def _put(self, item: T, *, created: bool = False) -> None:
         old = self._objects.get(item.key)
         if old is not None and old.metadata.uid != item.metadata.uid:
             self._remove(old)
@@ -245,7 +246,7 @@ class Informer(Generic[T]):
             return
         self._objects[item.key] = item
         self._ended.pop(item.metadata.uid, None)
-        self._notify(Added(item) if old is None else Changed(old, item))
+        self._notify(Added(item, created) if old is None else Changed(old, item))
 
     def _remove(self, last: T) -> None:
         del self._objects[last.key]

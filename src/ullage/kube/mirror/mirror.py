@@ -15,19 +15,20 @@ What an exporter reports of a machine and its card usage takes precedence over a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 
 from ullage.core.books.usage import OtherUsage
 from ullage.kube.aligned_pods import AlignedPods
 from ullage.kube.client.informer import Added, Changed, Delta, Removed
 from ullage.kube.client.objects import Pod
 from ullage.kube.context import KubeContext
-from ullage.kube.events import PodEvent, Reason
-from ullage.kube.mirror.bound_requests import BoundRequests, Held, union_by_family
+from ullage.kube.mirror.bound_requests import BoundRequests, Held
+from ullage.kube.mirror.family_holdings import FamilyHoldings, cards_by_family, same
 from ullage.kube.mirror.machines import Machines
 from ullage.kube.mirror.nodes import NO_SOURCES, CardSources
 from ullage.kube.mirror.placed_by_hami import PlacedByHami
+from ullage.kube.mirror.pod_reports import PodReports
+from ullage.kube.mirror.unbound_choices import CHOICE_S, Seen, UnboundChoices
 from ullage.kube.mirror.zone_records import ZoneRecords
 from ullage.model.allocation import AllocationState
 from ullage.model.error import Conflict, InvalidRequest, UllageError
@@ -35,8 +36,6 @@ from ullage.model.resources import MILLI
 from ullage.service.cardless_pods import CardlessPods
 from ullage.service.devices import Devices
 from ullage.wire.document import Document
-from ullage.wire.hami.after_init import still_held
-from ullage.wire.pod import PodRequest, named_cards, read_allocations
 from ullage.wire.pod.containers import bound_spec, pod_amount
 
 REFUSALS = ("TopologyAffinityError", "SMTAlignmentError")
@@ -54,10 +53,12 @@ class Mirror:
         devices: Devices | None = None,
         domains: Callable[[str], Mapping[str, str]] = lambda _node: {},
         records: ZoneRecords | None = None,
+        choice_s: float = CHOICE_S,
     ) -> None:
         """`devices` are the allocated claims, if the cluster has them. `domains` returns further labels of a node.
 
         `records` are what exporters write of nodes (None: only Numatopology objects, where these are followed).
+        `choice_s` are the seconds for which the choice of another scheduler counts that has not bound the pod.
         """
         self._cluster, self._pods, self._read_pod = context.cluster, context.followed.pods, context.read_pod
         self._domain, self._on_error, self._record_event = context.domain, context.on_error, context.record_event
@@ -77,13 +78,12 @@ class Mirror:
         """These machines, as the books have them."""
         self._freed: set[str] = set()
         """Machines that a pod has left since the last check whether waiting pods have room."""
-        self._requests, self._by_hami = BoundRequests(context), PlacedByHami(context)
+        by_hami, self._requests = PlacedByHami(context), BoundRequests(context)
+        self._holdings = FamilyHoldings(context, self._requests, by_hami, self._report)
+        self.choices = UnboundChoices(context, by_hami, self._freed.add, choice_s)
         self._unread: set[str] = set()
         """Pods whose request or record cannot be read, by uid: it may still be corrected."""
-        self._changed: dict[str, tuple[Pod, str]] = {}
-        """The last report for each pod that its request or record has changed."""
-        self._reported: dict[str, str] = {}
-        """The last report for each pod, so that it is reported once."""
+        self._reports = PodReports(context)
         self._cardless = CardlessPods(self._cluster)
         self.refused: Counter[tuple[str, str]] = Counter()
         """Pods that kubelets rejected since the start, by node and reason."""
@@ -109,13 +109,13 @@ class Mirror:
         self._unreported.clear()
         self._withheld.clear()
         self._requests.clear()
-        self._by_hami.clear()
+        self.choices.clear()
         self._unread.clear()
-        self._changed.clear()
+        self._reports.forget_changes()
         self._cardless.clear()
         self._cluster.recover(())
         self._recovered = True
-        own = [(pod, found) for pod in there if isinstance(found := self._own(pod), tuple) and found]
+        own = [(pod, found) for pod in there if isinstance(found := self._holdings.own(pod), tuple) and found]
         self._hold(*own)
         for pod, _ in own:
             self._requests.believe(pod, only=True)
@@ -159,7 +159,7 @@ class Mirror:
                 self._on_error("Node", name, Conflict(message, code="allocation-mismatch"))
 
     def _settle_machines(self) -> None:
-        self._freed = set()
+        self._freed.clear()
         withheld = frozenset(self._withheld.values())
         if self._devices is not None:
             withheld |= self._devices.withheld
@@ -175,16 +175,14 @@ class Mirror:
         match delta:
             case Removed(last):
                 self._leave(last)
-            case Added(new) | Changed(_, new):
-                self._enter(new)
+            case Added(new, created):
+                self._enter(new, Seen.CREATED if created else Seen.LISTED)
+            case Changed(_, new):
+                self._enter(new, Seen.CHANGED)
 
     def report_again(self) -> None:
         """Record events again for pods with unknown cards: nothing was written before this process led."""
-        for uid, pod in self._waiting.items():
-            if uid in self._reported:
-                self._record_unknown(pod, self._reported[uid])
-        for pod, message in self._changed.values():
-            self._record_change(pod, message)
+        self._reports.again(self._waiting.values())
 
     def observe(self, pod: Pod) -> None:
         """Enter a pod that was just read. The watch reports the same later."""
@@ -195,22 +193,22 @@ class Mirror:
         """Charge this node with what a pod needs there apart from its cards. Its scheduler must bind it to the node."""
         self._count(pod, pod.document, node)
 
-    def _enter(self, pod: Pod) -> None:
+    def _enter(self, pod: Pod, seen: Seen = Seen.LISTED) -> None:
         uid, node = pod.metadata.uid, pod.spec.node_name
         self._unobserved.add(node)
         if pod.finished:
             self._leave(pod)
             return
         if not node:
-            self._freed.add(self._by_hami.choose(pod))
+            self.choices.enter(pod, seen)
             return
-        self._by_hami.drop(uid)
+        self.choices.drop(uid)
         pod = self._as_placed(pod)
         held = self._cluster.held_by_family(uid)
         there = {(each.node, each.state is AllocationState.ASSUMED) for each in held}
         if there == {(node, False)}:
             self._hold_again(pod, held)
-        elif there == {(node, True)} and _same(held, self._own(pod)):
+        elif there == {(node, True)} and same(held, self._holdings.own(pod)):
             self._cluster.confirm(uid)
             self._requests.believe(pod, only=True)
         else:
@@ -229,12 +227,12 @@ class Mirror:
         correctable = uid in self._unread
         placed, words = self._requests.as_placed(pod, correctable=correctable)
         if words:
-            self._report_change(pod, words, "it is placed already and holds what it asked for then")
+            self._reports.change(pod, words, "it is placed already and holds what it asked for then")
         first = next(iter(self._requests.records(uid)), None)
         if correctable or first is None or self._cluster.held_by_family(uid) or uid in self._waiting:
             return placed
         if keys := self._requests.differs(pod):
-            self._report_change(pod, keys, "it is placed already and was given no cards")
+            self._reports.change(pod, keys, "it is placed already and was given no cards")
         return self._requests.with_record(placed, first)
 
     def _hold_again(self, pod: Pod, held: Held) -> None:
@@ -247,39 +245,26 @@ class Mirror:
             self._requests.believe(pod, only=True)
         before, now = self._requests.records(uid), self._requests.record(pod)
         renewed = now not in before
-        own = self._own(pod) if renewed else ()
+        own = self._holdings.own(pod) if renewed else ()
         if own and isinstance(own, tuple) and not self._requests.believe(pod):
-            self._report_change(pod, self._requests.differs(pod), "it changed too often; it holds what it held before")
+            self._reports.change(pod, self._requests.differs(pod), "it changed too often; it holds what it held before")
         if renewed or len(before) > 1 or pod.spec.init_containers:
-            found = self._union(pod, held)
-            if found and not _same(held, found):
-                if _cards(found) != _cards(held):
+            found = self._holdings.union(pod, held)
+            if len(self._requests.records(uid)) > 1 and found and not same(found, self._holdings.own(pod)):
+                why = "the pod runs; it holds what it held before, and what was added"
+                self._reports.change(pod, self._requests.differs(pod), why)
+            if found and not same(held, found):
+                if cards_by_family(found) != cards_by_family(held):
                     self._cluster.free(uid)
                 self._hold((pod, found))
                 self._cluster.drop_rejections(pod.spec.node_name)
                 self._freed.add(pod.spec.node_name)
         self._count(pod, pod.document, pod.spec.node_name)
 
-    def _union(self, pod: Pod, held: Held) -> Held:
-        """Return all that the believed records of a pod say it holds; what it holds without any stays held.
-
-        A record that changes adds cards and amounts, and takes none away: nobody knows who wrote it.
-        """
-        records = self._requests.records(pod.metadata.uid)
-        found = () if all(map(self._requests.names_cards, records)) else held
-        for record in records:
-            each = self._own(self._requests.with_record(pod, record))
-            if isinstance(each, tuple):
-                found = union_by_family(found, each)
-        if len(records) > 1 and found and not _same(found, self._own(pod)):
-            why = "the pod runs; it holds what it held before, and what was added"
-            self._report_change(pod, self._requests.differs(pod), why)
-        return found
-
     def _enter_from_pod(self, pod: Pod) -> None:
         """Enter what a pod on a machine holds, according to its annotations, else its request."""
         self._unreported.pop(pod.metadata.uid, None)
-        found, document = self._own(pod), pod.document
+        found, document = self._holdings.own(pod), pod.document
         if not found and self._withheld.pop(pod.metadata.uid, None) is not None:
             self._settle_machines()  # else its own cordon would keep it from the cards that stand for its own
         if self._requests.placed_without_cards(pod):
@@ -289,15 +274,11 @@ class Mirror:
             self._adopt(pod, document)
         elif not isinstance(found, tuple):
             self._withhold(pod, found)
-        elif self._has_unreported(found):
+        elif self._holdings.has_unreported(found):
             self._unreported[pod.metadata.uid] = pod, found
         else:
             self._hold((pod, found))
         self._count(pod, document, pod.spec.node_name)
-
-    def _has_unreported(self, found: Held) -> bool:
-        fleet = self._cluster.allocator.fleet
-        return any(each.node in fleet.row_of and not fleet.card_of.keys() >= set(each.gpus) for each in found)
 
     def _hold_unreported(self) -> None:
         """Enter the pods whose cards no node has reported meanwhile."""
@@ -319,17 +300,16 @@ class Mirror:
             asks = True
         words += self._requests.words(pod) if asks else []
         if words:
-            self._report_change(pod, sorted(words), "it was placed without cards and has none")
+            self._reports.change(pod, sorted(words), "it was placed without cards and has none")
 
     def _leave(self, pod: Pod) -> None:
         uid, node = pod.metadata.uid, pod.spec.node_name
         self._cardless.drop(uid)
         self._unreported.pop(uid, None)
-        self._freed.add(self._by_hami.drop(uid))
+        self.choices.drop(uid)
         self._done_waiting(uid)
         self._requests.drop(uid)
-        self._changed.pop(uid, None)
-        self._reported.pop(uid, None)
+        self._reports.drop(uid)
         self._unobserved.add(node)
         self._freed.add(node)
         if self._cluster.held_by_family(uid):
@@ -346,39 +326,10 @@ class Mirror:
         self._cluster.note_rejection(pod.metadata.uid)
         self._report(pod, Conflict(f"the kubelet of {node} refused it ({reason})", code="refused-there"))
 
-    def _own(self, pod: Pod) -> Held | UllageError:
-        """Return what a pod's annotations say it holds; an error if unreadable; nothing if there are none.
-
-        If its request cannot be read, it holds the amounts in its record of the cards that it names, else all of them.
-        """
-        if pod.finished or not any(self._requests.record(pod).values()):
-            return ()
-        if f"{self._domain}/gpu-ids" not in (pod.metadata.annotations or {}):
-            return self._by_hami.read(pod.document)
-        document, charge_of = pod.document, self._cluster.charge_on
-        try:
-            found = read_allocations(document, self._domain, charge_of=charge_of, read=self._read_pod)
-            if not pod.spec.init_containers:
-                return found
-            return tuple(still_held(document, each, self._read_pod, charge_of) for each in found)
-        except InvalidRequest as error:
-            self._report(pod, error)
-            named = named_cards(pod.document, self._domain)
-            return error if named is None else (named,)
-
     def _hold(self, *pods: tuple[Pod, Held]) -> None:
-        """Enter what pods say they hold. What is contradictory is reported and held all the same.
-
-        Their usage of nodes apart from cards is not counted here.
-        """
-        contradicted = self._cluster.adopt(*(found for _, held in pods for found in held if found.gpus))
-        for pod, held in pods:
+        for pod, _ in pods:
             self._done_waiting(pod.metadata.uid)
-            for found in held:
-                if not found.gpus:  # all its cards belonged to init containers that have ended
-                    self._cluster.free_one(found.id)
-                if (error := contradicted.get(found.id)) is not None:
-                    self._report(pod, error)
+        self._holdings.hold(*pods)
 
     def _count(self, pod: Pod, document: Document, node: str) -> None:
         """Count what a pod uses of its node apart from its cards. Claims have the place of their pod."""
@@ -391,25 +342,10 @@ class Mirror:
             self._report(pod, error)
             has = OtherUsage(slots=1)
         else:
-            self._shrink(pod.metadata.uid, has)
-        if held := self._cluster.held_by_family(pod.metadata.uid):
-            first, *further = held
-            known, places = first.requirement, -len(further)  # it is one pod
-            free = max(0, has.cpu_milli - known.cpu_milli), max(0, has.memory_bytes - known.memory_bytes)
-            has = OtherUsage(*free, places)
+            if shrunk := self._holdings.shrink(pod.metadata.uid, has):
+                self._freed.add(shrunk)
+        has = self._holdings.besides_cards(pod.metadata.uid, has)
         self._cardless.put(pod.metadata.uid, node, has)
-
-    def _shrink(self, uid: str, has: OtherUsage) -> None:
-        """Release what a pod with cards was resized down by, as a restart would do."""
-        held = self._cluster.held(uid)
-        if held is None or held.state is AllocationState.ASSUMED:
-            return
-        asked = held.requirement
-        less = min(asked.cpu_milli, has.cpu_milli), min(asked.memory_bytes, has.memory_bytes)
-        if less != (asked.cpu_milli, asked.memory_bytes):
-            self._cluster.adopt(replace(held, requirement=replace(asked, cpu_milli=less[0], memory_bytes=less[1])))
-            self._cluster.drop_rejections(held.node)
-            self._freed.add(held.node)
 
     def _adopt(self, pod: Pod, document: Document) -> None:
         """Hold cards for a pod that does not say which it has."""
@@ -420,7 +356,7 @@ class Mirror:
                 self._hold_aligned(pod, document)
             if asked is not None and any(each.slice_is_named for each in asked.by_family):
                 raise Conflict("it has a slice of a card, and nothing says which", code="slice-unknown")
-            if asked is None or self._adopt_cards(asked, node):
+            if asked is None or self._holdings.hold_some(asked, node):
                 self._done_waiting(pod.metadata.uid)
                 return
         except UllageError as error:
@@ -429,14 +365,6 @@ class Mirror:
         self._withhold(
             pod, Conflict(f"{node} has too few free cards for the pod, which is bound there", code="no-room")
         )
-
-    def _adopt_cards(self, asked: PodRequest, node: str) -> bool:
-        """Hold cards of each family that a pod requests; return whether they suffice, else none are held."""
-        for each in asked.by_family:
-            if not any(self._cluster.adopt_bound(way.request, node) for way in (each, *each.shared)):
-                self._cluster.free(asked.uid)
-                return False
-        return True
 
     def _hold_aligned(self, pod: Pod, document: Document) -> None:
         """Hold what a pod without cards has in the zones of its node."""
@@ -461,38 +389,4 @@ class Mirror:
         self._unread.discard(uid)
 
     def _report(self, pod: Pod, error: UllageError) -> None:
-        if self._reported.get(pod.metadata.uid) != error.message:
-            self._reported[pod.metadata.uid] = error.message
-            self._on_error("Pod", "/".join(pod.key), error)
-            if pod.metadata.uid in self._waiting:
-                self._record_unknown(pod, error.message)
-
-    def _report_change(self, pod: Pod, keys: Iterable[str], why: str) -> None:
-        """Report that annotations of a pod on a node have changed, and what that means."""
-        names = ", ".join(f"metadata.annotations.{key}" for key in keys)
-        message = f"{names}: changed after the pod was placed: {why}; restore it, or create another pod"
-        _, reported = self._changed.get(pod.metadata.uid, (pod, ""))
-        if reported != message:
-            self._changed[pod.metadata.uid] = pod, message
-            self._on_error("Pod", "/".join(pod.key), Conflict(message, code="request-changed"))
-            self._record_change(pod, message)
-
-    def _record_change(self, pod: Pod, message: str) -> None:
-        self._record_event(PodEvent.on(pod, Reason.REQUEST_CHANGED, message))
-
-    def _record_unknown(self, pod: Pod, why: str) -> None:
-        message = f"no card of {pod.spec.node_name} takes new work while it is unknown which of them the pod has: {why}"
-        self._record_event(PodEvent.on(pod, Reason.CARDS_UNKNOWN, message))
-
-
-def _same(held: Held, found: Held | UllageError) -> bool:
-    """Return whether a pod's annotations match its reservation, and not one by another leader."""
-    if not isinstance(found, tuple) or not found:
-        return True
-    charges = ([each.charges for each in there if each.gpus] for there in (held, found))
-    return _cards(held) == _cards(found) and next(charges) == next(charges)
-
-
-def _cards(held: Held) -> list[tuple[str, ...]]:
-    """Return the cards of each family; none where all of them belonged to init containers that have ended."""
-    return [each.gpus for each in held if each.gpus]
+        self._reports.error(pod, error, unknown=pod.metadata.uid in self._waiting)
