@@ -11,10 +11,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
-from ullage.core.gang import BACKOFF_S, MAX_BACKOFF_S, GangOutcome, GangPhase, Gangs, Misfit, by_size, fit_together
+from ullage.core.gang import BACKOFF_S, MAX_BACKOFF_S, GangOutcome, GangPhase, Gangs
 from ullage.core.placing.decision import Refusal
+from ullage.core.placing.draft import Misfit, by_size, fit_together
 from ullage.core.placing.nomination import NOMINATED_TTL_S
 from ullage.core.placing.rules import Rules
+from ullage.core.placing.subgroups import fit_gang
 from ullage.core.verdict.quota import Quotas
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, GangClaim, Request
@@ -162,9 +164,9 @@ def test_of_late_members_that_are_alike_the_first_that_finds_no_room_speaks_for_
 
     def counted(fleet, rules, requests, *more, **reserved):
         tried.extend(request.uid for request in requests)
-        return fit_together(fleet, rules, requests, *more, **reserved)
+        return fit_gang(fleet, rules, requests, *more, **reserved)
 
-    monkeypatch.setattr("ullage.core.gang.fit_together", counted)
+    monkeypatch.setattr("ullage.core.gang.fit_gang", counted)
     for uid in ("b", "c", "d", "e", "f"):
         lab.add(member(uid, required=1, desired=9, count=2))
     lab.add(member("small", required=1, desired=9, size=50))

@@ -12,9 +12,9 @@ from tests.books import GIB, NOW, Books, a_card, a_node, ask, capped, found_with
 from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.evicting.preemption import NoPreemption, Preemption
-from ullage.core.gang import fit_together
 from ullage.core.placing.adjust import Adjustment, AmountsChange, ScalingRefusal
 from ullage.core.placing.decision import Choice, Refusal
+from ullage.core.placing.draft import fit_together
 from ullage.core.placing.nomination import NO_NOMINATIONS, NOMINATED_TTL_S, Nominations
 from ullage.core.placing.rules import Rules
 from ullage.model.allocation import Allocation, AllocationState, Charge

@@ -64,7 +64,7 @@ class World:
             self.gates.opened(request, request.claim.namespace, node)
         for held in self.bound.values():
             assert held.claim is not None
-            self.gates.placed(held.id, held.claim.gang and held.claim.gang.key)
+            self.gates.placed(held.id, held.claim.gang, held.node)
         self.gates.begin()
 
     def come(self, *pods: Request) -> None:
@@ -95,7 +95,7 @@ class World:
         self.books.confirm(uid)
         self.bound[uid] = self.books.held(uid)
         del self.open[uid]
-        self.gates.placed(uid, request.claim.gang and request.claim.gang.key)
+        self.gates.placed(uid, request.claim.gang, best)
         return best
 
     def go(self) -> list[str]:

@@ -26,15 +26,17 @@ from ullage.core.admitting.gang_state import (
     GangStanding,
     GangState,
 )
+from ullage.core.admitting.quorum import Quorum, late_units
 from ullage.core.admitting.wake import Tried
 from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
 from ullage.core.evicting.gang_eviction import preempt_together
 from ullage.core.evicting.victims import EvictionContext, budgets_of
 from ullage.core.placing.decision import Choice, Refusal
-from ullage.core.placing.draft import Misfit, by_size, fit_as_kept, fit_together
+from ullage.core.placing.draft import Misfit, by_size, fit_as_kept
 from ullage.core.placing.feasibility import runs
 from ullage.core.placing.nomination import NOMINATED_TTL_S, Nominations
+from ullage.core.placing.subgroups import fit_gang, nodes_by_subgroup
 from ullage.core.verdict.sentences import CURES
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Request
@@ -203,6 +205,10 @@ def _advance(step: _Step, before: object, forgotten: tuple[str, ...]) -> GangOut
     )
 
 
+def _refusal(code: Code, needed: int = 0, had: int = 0, cure: Cure | None = None) -> Refusal:
+    return Refusal((Rejection(code, cure or CURES[code], needed, had),))
+
+
 def _forget(allocator: FleetAllocator, uids: Collection[str], now: float) -> tuple[str, ...]:
     return tuple(uid for uid in sorted(uids) if allocator.forget(uid, now) is not None)
 
@@ -228,14 +234,33 @@ class _Step:
         members = self.gang.members
         return [uid for uid, a in self.held.items() if a.state is AllocationState.ASSUMED and uid in members]
 
-    def _running(self) -> int:
-        return sum(a.state is AllocationState.BOUND and a.claim is not None for a in self.held.values())
+    def _running(self) -> list[str]:
+        return [uid for uid, a in self.held.items() if a.state is AllocationState.BOUND and a.claim is not None]
 
-    def _present(self) -> int:
-        return self._running() + len(self._reserved()) + len(self._waiting())
+    def _going(self) -> list[str]:
+        return [*self._running(), *self._reserved()]
+
+    def _quorum(self, going: Iterable[str]) -> Quorum:
+        fleet, claims = self.allocator.fleet, (self.held[uid].claim for uid in going)
+        gangs = [claim.gang for claim in claims if claim is not None and claim.gang is not None]
+        return Quorum(self.gang.claim, gangs, self._waiting(), lambda each: fleet.resources(each.requirement).gpu_milli)
+
+    def _suffices(self, going: Sequence[str]) -> bool:
+        """Return whether these are the required members."""
+        claim = self.gang.claim
+        return len(going) >= claim.required and (not claim.divided or self._quorum(going).complete)
+
+    def _lack(self) -> Refusal | None:
+        """Return what it lacks although all members that wait may start; None if they suffice."""
+        claim, going = self.gang.claim, self._going()
+        if claim.divided:
+            lack = self._quorum(going).lack
+            return None if lack is None else lack.refusal
+        present = len(going) + len(self._waiting())
+        return None if present >= claim.required else _refusal(Code.GANG_INCOMPLETE, claim.required, present)
 
     def _satisfied(self) -> bool:
-        return self._running() >= self.gang.claim.required
+        return self._suffices(self._running())
 
     # --- giving up ---
 
@@ -251,14 +276,14 @@ class _Step:
             gang.since, gang.quorate = None, False
             return ()
         gang.since = self.now if gang.since is None else gang.since
-        if gang.quorate and self._present() < gang.claim.required:
+        if gang.quorate and self._lack() is not None:
             return self._back_off(GangPhase.FAILED)
         if self.allocator.nominations.owed(gang.members, self.allocator.fleet):
             gang.since = self.now  # others leave for it, and do not leave in vain
         untried = gang.quorate and gang.tried is None  # since a restart: it is tried before it is given up
         if gang.expires_at is not None and self.now >= gang.expires_at and not untried:
             return self._back_off(GangPhase.TIMED_OUT)
-        if self._running() + len(self._reserved()) < gang.claim.required:
+        if not self._suffices(self._going()):
             return self._give_back()  # a member left: what the others reserved is only a part
         return ()
 
@@ -285,7 +310,7 @@ class _Step:
 
     def place(self) -> dict[str, Allocation]:
         """Reserve cards for the waiting members if they may start now. Return what was reserved."""
-        gang, waiting, required = self.gang, self._waiting(), self.gang.claim.required
+        gang, waiting = self.gang, self._waiting()
         gang.answers |= {uid: self.held[uid] for uid in gang.members if uid in self.held}
         if gang.retry_at is not None:
             return self._refuse(waiting, Code.BACKOFF)
@@ -295,11 +320,12 @@ class _Step:
         if self._reserved():
             gang.phase = GangPhase.SCHEDULING
             return self._refuse(waiting, Code.GANG_ROOM)
-        if not waiting or self._present() < required:
+        lack = self._lack()
+        if lack is not None or not waiting:
             gang.phase = GangPhase.PENDING
-            return self._refuse(waiting, Code.GANG_INCOMPLETE, required, self._present())
+            return {} if lack is None else self._answer(waiting, lack)
         gang.quorate, gang.phase = True, GangPhase.WAITING
-        return self._place_whole(waiting, required - self._running())
+        return self._place_whole(waiting, gang.claim.required - len(self._running()))
 
     def _place_whole(self, waiting: list[Request], needed: int) -> dict[str, Allocation]:
         """Place all waiting members; if they do not fit, the smallest that suffice."""
@@ -321,6 +347,10 @@ class _Step:
         return reserved
 
     def _plan(self, waiting: list[Request], needed: int) -> dict[str, Choice] | Misfit:
+        if self.gang.claim.divided:
+            quorum = self._quorum(self._going())
+            plan = self._fit(quorum.every())
+            return plan if isinstance(plan, dict) else quorum.fit_least(self._fit)
         sized = by_size(self.allocator.fleet, waiting)
         plan = self._fit(sized)
         if isinstance(plan, Misfit) and needed < len(sized):
@@ -328,10 +358,9 @@ class _Step:
         return plan if isinstance(plan, dict) else self._fit_as_kept(waiting, needed) or plan
 
     def _fit(self, requests: Sequence[Request]) -> dict[str, Choice] | Misfit:
-        books = self.allocator
-        neighbours = [allocation.node for allocation in self.held.values()]
-        others = self._kept_for_others()
-        return fit_together(books.fleet, books.rules, requests, self.now, nominations=others, neighbours=neighbours)
+        books, others = self.allocator, self._kept_for_others()
+        neighbours = nodes_by_subgroup((allocation.claim, allocation.node) for allocation in self.held.values())
+        return fit_gang(books.fleet, books.rules, requests, self.now, nominations=others, neighbours=neighbours)
 
     def _fit_as_kept(self, waiting: list[Request], needed: int) -> dict[str, Choice] | None:
         """Place members where others left for them: put elsewhere, one can take up what only another can use."""
@@ -347,7 +376,7 @@ class _Step:
     def _does_not_fit(self, waiting: list[Request], misfit: Misfit) -> dict[str, Allocation]:
         first = misfit.refusal.rejections[0]
         if first.code in (Code.GANG_ROOM, Code.GANG_DOMAIN):  # of all of them together
-            return self._refuse(waiting, first.code, first.needed, first.had, cure=first.cure)
+            return self._answer(waiting, Refusal((first,)))
         self._refuse(waiting, Code.GANG_ROOM, len(waiting), misfit.placed)
         self.gang.answers[misfit.uid] = misfit.refusal
         return {}
@@ -394,22 +423,28 @@ class _Step:
         return self._refuse(waiting, Code.EVICTING, len(self.evicted))
 
     def _place_late(self, waiting: list[Request]) -> dict[str, Allocation]:
-        """Place members of a running gang one by one. The refusal of a member holds for all equal ones."""
+        """Place members of a running gang in turn. The refusal of a member holds for all equal ones."""
         reserved: dict[str, Allocation] = {}
         if not waiting or not self._is_new(waiting):
             return reserved
         nominations = self.allocator.nominations
-        for run in runs(waiting):
+        for equal in self._late(waiting):
             refusal: Refusal | None = None
-            for request in run:
-                if refusal is None or nominations.of(request.uid) is not None:  # room may be kept for this one
-                    found = self._fit([request])
+            for members in equal:
+                if refusal is None or any(nominations.of(each.uid) is not None for each in members):  # room may be kept
+                    found = self._fit(members)
                     if not isinstance(found, Misfit):
-                        reserved |= self._take([(request, found[request.uid])])
+                        reserved |= self._take([(each, found[each.uid]) for each in members])
                         continue
                     refusal = found.refusal
-                self.gang.answers[request.uid] = refusal
+                self.gang.answers |= {each.uid: refusal for each in members}
         return reserved
+
+    def _late(self, waiting: list[Request]) -> Iterable[list[list[Request]]]:
+        """Return members that start together once the gang runs: each by itself, or a whole subgroup; equal ones."""
+        if self.gang.claim.divided:
+            return late_units(lambda: self._quorum(self._going()))
+        return ([[request] for request in run] for run in runs(waiting))
 
     def _is_new(self, waiting: list[Request]) -> bool:
         """Return whether anything changed since the last trial, which would else fail again."""
@@ -435,7 +470,9 @@ class _Step:
     def _refuse(
         self, waiting: Iterable[Request], code: Code, needed: int = 0, had: int = 0, cure: Cure | None = None
     ) -> dict[str, Allocation]:
-        refusal = Refusal((Rejection(code, cure or CURES[code], needed, had),))
+        return self._answer(waiting, _refusal(code, needed, had, cure))
+
+    def _answer(self, waiting: Iterable[Request], refusal: Refusal) -> dict[str, Allocation]:
         self.gang.answers |= {request.uid: refusal for request in waiting}
         return {}
 

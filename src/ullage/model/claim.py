@@ -24,6 +24,47 @@ PRIORITIES = {Qos.LOW: 0, Qos.MEDIUM: 0, Qos.HIGH: 10_000, Qos.CRITICAL: 100_000
 """The priority of a quality of service when no priority is given."""
 
 
+def _levels_of(domain: str | None) -> tuple[str, ...]:
+    """Return the labels of levels, the outermost first."""
+    return () if domain is None else tuple(label.strip() for label in domain.split(","))
+
+
+def _check_levels(kind: str, domain: str | None, within: str | None) -> None:
+    """Refuse levels that name no label, or one of them twice."""
+    levels = _levels_of(domain)
+    if domain is not None and (not all(levels) or len(set(levels)) != len(levels)):
+        fix = "name a label of nodes, or several with commas, each once; or leave it out"
+        raise invalid(f"{kind}.domain", domain, fix)
+    if within is not None and (not within or "," in within):
+        raise invalid(f"{kind}.within", within, "name one label of nodes, or leave it out")
+
+
+@dataclass(frozen=True, slots=True)
+class Subgroup:
+    """Members of a gang that are placed near each other, with `domain` and `within` of their own as in `GangClaim`.
+
+    `required` members start together; or so many of the subgroups inside it, if it has any. It starts whole or not at
+    all. With 0 its members start one by one.
+    """
+
+    name: str
+    required: int = 0
+    domain: str | None = None
+    within: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise invalid("subgroup.name", self.name, "a name is needed")
+        if self.required < 0:
+            raise invalid("subgroup.required", self.required, "0 or more is needed")
+        _check_levels("subgroup", self.domain, self.within)
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The labels of the levels, the outermost first."""
+        return _levels_of(self.domain)
+
+
 @dataclass(frozen=True, slots=True)
 class GangClaim:
     """Membership in a group that is placed together: `required` of `desired` members, within `timeout_s`.
@@ -31,6 +72,9 @@ class GangClaim:
     `domain` is a label of nodes, or several with commas, the outermost level first. Members are placed where the last
     level has one value, else the one before it, else few values, if possible. `within` is a label that must have one
     value for all members. With `preempt` work of lower priority is evicted for the gang as a whole.
+
+    `subgroups` are those that the member is in, the outermost first. `required_subgroups` of the outermost ones start
+    together, where those whose `required` is 0 do not count; all members of a gang with subgroups state it.
     """
 
     key: str
@@ -40,28 +84,45 @@ class GangClaim:
     domain: str | None = None
     preempt: bool = False
     within: str | None = None
+    subgroups: tuple[Subgroup, ...] = ()
+    required_subgroups: int | None = None
 
     def __post_init__(self) -> None:
-        if self.domain is not None and (not all(self.levels) or len(set(self.levels)) != len(self.levels)):
-            fix = "name a label of nodes, or several with commas, each once; or leave it out"
-            raise invalid("gang.domain", self.domain, fix)
-        if self.within is not None and (not self.within or "," in self.within):
-            raise invalid("gang.within", self.within, "name one label of nodes, or leave it out")
+        _check_levels("gang", self.domain, self.within)
         if self.within is not None and self.preempt:
             fix = "a gang that stays in one domain does not preempt; leave out one of preempt and within"
             raise invalid("gang.within", self.within, fix)
+        if self.subgroups and self.required_subgroups is None:
+            raise invalid("gang.required_subgroups", None, "state how many of the outermost subgroups start together")
+        if self.divided and self.preempt:
+            fix = "a gang with subgroups does not preempt; leave out one of preempt and required_subgroups"
+            raise invalid("gang.required_subgroups", self.required_subgroups, fix)
         if not 1 <= self.required <= self.desired:
             raise invalid("gang.required", self.required, f"1 to the desired number ({self.desired}) is needed")
 
     @property
     def levels(self) -> tuple[str, ...]:
         """The labels of the levels, the outermost first."""
-        return () if self.domain is None else tuple(label.strip() for label in self.domain.split(","))
+        return _levels_of(self.domain)
 
     @property
     def innermost(self) -> str | None:
         """The last level, else `within`."""
         return self.levels[-1] if self.levels else self.within
+
+    @property
+    def divided(self) -> bool:
+        """Whether the gang consists of subgroups."""
+        return self.required_subgroups is not None
+
+    @property
+    def path(self) -> SubgroupPath:
+        """The names of the subgroups that the member is in, the outermost first."""
+        return tuple(each.name for each in self.subgroups)
+
+
+SubgroupPath = tuple[str, ...]
+"""The names of nested subgroups, the outermost first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,6 +161,8 @@ class Rejection:
     containers that requests it. `resource` names what is used up where the code does not, and `own` is the part of
     `had` that the requester itself holds. With `when_empty`, `zones` and `had` are those of the node without any
     users. `wanted` and `found` are what the request names of cards or nodes and what there is instead, in words.
+    `subgroup` is the part of a gang that lacks members or room; its `resource` is then the level that it stays within,
+    or what of it is counted.
     """
 
     code: Code
@@ -177,6 +179,7 @@ class Rejection:
     rule: str = ""
     resource: str = ""
     own: int = 0
+    subgroup: str = ""
     when_empty: bool = field(default=False, compare=False)
     wanted: str = field(default="", compare=False)
     found: tuple[str, ...] = field(default=(), compare=False)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from ullage.core.admitting.turns import Unit
+from ullage.core.admitting.quorum import Quorum
+from ullage.core.admitting.turns import Running, Unit
 from ullage.core.books.fleet import Fleet
 from ullage.core.placing.decision import Refusal
-from ullage.model.claim import Request
+from ullage.model.claim import GangClaim, Request
 from ullage.model.family_ids import uid_of
 from ullage.model.nomination import Nomination
 from ullage.model.rejection import Code, Cure, Rejection
@@ -86,9 +87,9 @@ class QueueFigures:
 
 
 class Members:
-    """The gangs of these pods. `running` is the gang of each member that has its cards."""
+    """The gangs of these pods. `running` are the members that have their cards."""
 
-    def __init__(self, pods: Mapping[str, GatedPod], running: Mapping[str, str]) -> None:
+    def __init__(self, pods: Mapping[str, GatedPod], running: Running) -> None:
         self._running = running
         self.gangs: dict[str, list[GatedPod]] = {}
         """Members that wait or are admitted, by the key of their gang."""
@@ -96,21 +97,22 @@ class Members:
             if (gang := pod.request.claim.gang) is not None:
                 self.gangs.setdefault(gang.key, []).append(pod)
 
-    def going(self, key: str) -> int:
-        """Return how many members of a gang have their cards, a place, or an open gate."""
-        placed = sum(gang == key for gang in self._running.values())
-        return placed + sum(not pod.waits for pod in self.gangs[key])
+    def going(self, key: str) -> list[GangClaim]:
+        """Return the members of a gang that have their cards, a place, or an open gate."""
+        placed = [gang for gang, _ in self._running.get(key, ())]
+        return placed + [gang for pod in self.gangs[key] if not pod.waits and (gang := pod.request.claim.gang)]
 
-    def required(self, key: str) -> int:
-        """Return how many members of a gang start together: the largest number that a member states."""
-        return max(gang.required for pod in self.gangs[key] if (gang := pod.request.claim.gang) is not None)
+    def claim(self, key: str) -> GangClaim:
+        """Return the gang as the member describes it that requires the most."""
+        claims = (gang for pod in self.gangs[key] if (gang := pod.request.claim.gang) is not None)
+        return max(claims, key=lambda gang: gang.required)
 
     def broken(self) -> list[GatedPod]:
         """Return the pods with a place and a closed gate whose gang does not have enough members any more."""
         return [
             pod
             for key, members in self.gangs.items()
-            if self.going(key) < self.required(key)
+            if not _suffice(self.claim(key), self.going(key))
             for pod in members
             if pod.gated and pod.promise is not None
         ]
@@ -118,27 +120,55 @@ class Members:
     def units(self, fleet: Fleet) -> tuple[list[Unit], dict[str, Refusal]]:
         """Return the units of gangs that may be admitted, and why other members may not.
 
-        The required members are one unit. After that each further member is its own.
+        The required members are one unit. After that each further member is its own, and each further subgroup.
         """
         units, held_back = list[Unit](), dict[str, Refusal]()
+
+        def size(request: Request) -> int:
+            return fleet.resources(request.requirement).gpu_milli
+
         for key, members in self.gangs.items():
-            waiting = [pod for pod in members if pod.waits]
-            required, going = self.required(key), self.going(key)
-            if going >= required:
-                units += [pod.alone for pod in waiting]
-                continue
-            incomplete = Refusal((Rejection(Code.GANG_INCOMPLETE, Cure.OWNER, required, going + len(waiting)),))
-            held_back |= dict.fromkeys((pod.request.uid for pod in waiting), incomplete)
-            if going + len(waiting) >= required:
-                first = _smallest(fleet, waiting)[: required - going]
-                units.append(_whole(key, first, begun=going > 0))
-                for pod in first:
-                    del held_back[pod.request.uid]
+            waiting = sorted((pod for pod in members if pod.waits), key=lambda pod: (size(pod.request), pod.age))
+            claim, going = self.claim(key), self.going(key)
+            quorum = Quorum(claim, going, (pod.request for pod in waiting), size) if claim.divided else None
+            found = _units(key, waiting, claim.required - len(going), quorum, begun=bool(going))
+            units += found
+            starting = {uid for unit in found for uid in unit.uids}
+            incomplete = _incomplete(claim.required, len(going) + len(waiting))
+            for pod in waiting:
+                if (uid := pod.request.uid) not in starting:
+                    lack = None if quorum is None else quorum.lack_of(pod.request)
+                    held_back[uid] = incomplete if lack is None else lack.refusal
         return units, held_back
 
 
-def _smallest(fleet: Fleet, pods: Iterable[GatedPod]) -> list[GatedPod]:
-    return sorted(pods, key=lambda pod: (fleet.resources(pod.request.requirement).gpu_milli, pod.age))
+def _suffice(claim: GangClaim, going: Sequence[GangClaim]) -> bool:
+    return len(going) >= claim.required and (not claim.divided or Quorum(claim, going, ()).complete)
+
+
+def _incomplete(required: int, there: int) -> Refusal:
+    return Refusal((Rejection(Code.GANG_INCOMPLETE, Cure.OWNER, required, there),))
+
+
+def _units(key: str, waiting: Sequence[GatedPod], missing: int, quorum: Quorum | None, *, begun: bool) -> list[Unit]:
+    """Return the units of a gang that may be admitted; `missing` more members are required in all."""
+    if quorum is None:
+        if missing <= 0:
+            return [pod.alone for pod in waiting]
+        return [_whole(key, waiting[:missing], begun=begun)] if len(waiting) >= missing else []
+    pods = {pod.request.uid: pod for pod in waiting}
+    if quorum.complete:
+        return [_further(key, [pods[request.uid] for request in unit]) for unit in quorum.further()]
+    least = None if quorum.lack else quorum.least()
+    if least is None:
+        return []
+    return [replace(_whole(key, [pods[request.uid] for request in least], begun=begun), quorum=quorum)]
+
+
+def _further(key: str, pods: Sequence[GatedPod]) -> Unit:
+    """Return a member, or a whole subgroup, of a gang that has started."""
+    first, *others = pods
+    return _whole(f"{key} {first.request.uid}", pods, begun=True) if others else first.alone
 
 
 def _whole(key: str, pods: Sequence[GatedPod], *, begun: bool) -> Unit:

@@ -16,13 +16,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from ullage.core.admitting.turns import AdmissionBoard, Held, Turns, Unit, in_order, next_turns
+from ullage.core.admitting.turns import AdmissionBoard, Held, Running, Turns, Unit, in_order, next_turns
 from ullage.core.books.fleet import Fleet
 from ullage.core.placing.decision import Choice, Refusal
 from ullage.core.placing.draft import place_run
 from ullage.core.placing.rules import Rules
 from ullage.model.affinity import NODE_NAME
-from ullage.model.claim import Request
+from ullage.model.claim import GangClaim, Request
 from ullage.model.nomination import Nomination
 from ullage.model.queue import Queue
 from ullage.model.rejection import Code, Cure, Rejection
@@ -74,8 +74,8 @@ class Gates:
         self._clock, self._now = clock, now
         self._open_s, self._reserve_after_s, self._most_open = open_s, reserve_after_s, most_open
         self._pods: dict[str, GatedPod] = {}
-        self._running: dict[str, str] = {}
-        """The gang of each member that has its cards."""
+        self._running: dict[str, tuple[GangClaim, str]] = {}
+        """The gang and the node of each member that has its cards."""
         self._reserved: dict[str, str] = {}
         """The node on which room is reserved for a waiting pod."""
         self._requirements: dict[ResourceRequirement, ResourceRequirement] = {}
@@ -129,15 +129,16 @@ class Gates:
         figures.opened += 1
         figures.waited_s += max(0.0, self._now() - known.since)
 
-    def placed(self, uid: str, gang: str | None = None) -> None:
+    def placed(self, uid: str, gang: GangClaim | None = None, node: str = "") -> None:
         """Note that a pod has its node. A member of a gang counts towards the quorum until it is dropped."""
         if uid in self._pods:
             self._missed = 0
             self._forget(uid)
-        if self._running.get(uid) != gang:
+        running = None if gang is None else (gang, node)
+        if self._running.get(uid) != running:
             self.drop(uid)
-            if gang is not None:
-                self._running[uid] = gang
+            if running is not None:
+                self._running[uid] = running
                 self._changes += 1
 
     def _with_shared_requirement(self, request: Request) -> Request:
@@ -305,7 +306,7 @@ class Gates:
                 self._take_back(uid, pod)
             elif nominations.of(uid) != pod.promise:  # it was to be placed, and that failed
                 self._cluster.promise(pod.promise)
-        for pod in Members(self._pods, self._running).broken():
+        for pod in Members(self._pods, self._running_by_gang()).broken():
             self._take_back(pod.request.uid, pod)
 
     def _promise_to_open(self) -> None:
@@ -392,6 +393,7 @@ class Gates:
             promised=promised,
             nominations=books.nominations.without(*own),
             before=frozenset(self._reserved.values()),
+            running=self._running_by_gang(),
         )
 
     def _reserve(self, turns: Turns) -> None:
@@ -407,11 +409,17 @@ class Gates:
 
     def _units(self) -> tuple[list[Unit], dict[str, Refusal]]:
         """Return the units that may be admitted now, and why other pods may not."""
-        units, held_back = Members(self._pods, self._running).units(self._cluster.allocator.fleet)
+        units, held_back = Members(self._pods, self._running_by_gang()).units(self._cluster.allocator.fleet)
         units += [pod.alone for pod in self._pods.values() if pod.waits and pod.request.claim.gang is None]
         if self._cluster.has_rejections:
-            units = [replace(unit, requests=tuple(map(self._elsewhere, unit.requests))) for unit in units]
+            units = [unit.with_requests(self._elsewhere) for unit in units]
         return units, held_back
+
+    def _running_by_gang(self) -> Running:
+        found: dict[str, list[tuple[GangClaim, str]]] = {}
+        for gang, node in self._running.values():
+            found.setdefault(gang.key, []).append((gang, node))
+        return found
 
     def _is_held_back(self, uid: str) -> bool:
         return bool(self._cluster.rejected_by(self._pods[uid].request))

@@ -12,27 +12,29 @@ do not use that room.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import compress, groupby
 
+from ullage.core.admitting.quorum import Quorum
 from ullage.core.books.fleet import Fleet
 from ullage.core.books.trial import trial
 from ullage.core.kernel.queues import MOST
 from ullage.core.placing.decision import Choice, Refusal
-from ullage.core.placing.draft import Misfit, by_size, enter, fit_together
+from ullage.core.placing.draft import Misfit, by_size, enter
 from ullage.core.placing.nomination import NO_NOMINATIONS, Nominations
 from ullage.core.placing.policy import Order
 from ullage.core.placing.reserving import reserving
 from ullage.core.placing.rules import Rules
+from ullage.core.placing.subgroups import fit_gang, nodes_by_subgroup
 from ullage.core.sharing.entitlement import shortage
 from ullage.core.sharing.reach import limit_of
 from ullage.core.sharing.shares import Leaf, ShareTree, Vector, dominant_share
 from ullage.core.sharing.world import Demand
 from ullage.core.verdict.cards import refusal_of
 from ullage.model.allocation import AllocationState
-from ullage.model.claim import Request
+from ullage.model.claim import Claim, GangClaim, Request
 from ullage.model.nomination import Nomination
 from ullage.model.queue import ROOT, Queue
 from ullage.model.rejection import Code, Cure, Rejection
@@ -42,6 +44,9 @@ from ullage.model.resources import Resources
 Held = Mapping[tuple[str, Resources], int]
 """How many of each amount each queue holds."""
 
+Running = Mapping[str, Sequence[tuple[GangClaim, str]]]
+"""The members of each gang that have their cards, by key: their claim and their node."""
+
 _HELD_BACK = Refusal((Rejection(Code.RESERVED, Cure.CAPACITY),))
 _TOO_LARGE = Refusal((Rejection(Code.TOO_LARGE, Cure.NODE_CHANGE),))
 
@@ -50,7 +55,8 @@ _TOO_LARGE = Refusal((Rejection(Code.TOO_LARGE, Cure.NODE_CHANGE),))
 class Unit:
     """Requests that are admitted together or not at all. `since` is when the wait began, in seconds of any clock.
 
-    A unit is `begun` if others of its gang were admitted: it does not wait for another turn.
+    A unit is `begun` if others of its gang were admitted: it does not wait for another turn. With a `quorum`, others
+    of the gang may be admitted in place of some of the requests, which are the smallest that suffice.
     """
 
     key: str
@@ -58,6 +64,17 @@ class Unit:
     requests: tuple[Request, ...]
     since: float
     begun: bool = False
+    quorum: Quorum | None = field(default=None, compare=False)
+
+    def with_requests(self, changed: Callable[[Request], Request]) -> Unit:
+        """Return the same unit with changed requests."""
+        quorum = None if self.quorum is None else self.quorum.with_requests(changed)
+        return replace(self, requests=tuple(map(changed, self.requests)), quorum=quorum)
+
+    @property
+    def candidates(self) -> Sequence[Request]:
+        """The requests of which those that suffice are admitted."""
+        return self.requests if self.quorum is None else self.quorum.waiting
 
     @property
     def priority(self) -> int:
@@ -91,7 +108,8 @@ class AdmissionBoard:
 
     `held` is what queues hold in the books, including what is being released. `promised` are places that were granted
     and are not taken yet, by queue: they count as held, in queues and quotas. `nominations` reserve room for others.
-    `before` are the nodes with reservations of the last decision.
+    `before` are the nodes with reservations of the last decision. `running` are members of gangs that the ledger does
+    not have as such.
     """
 
     fleet: Fleet
@@ -101,6 +119,7 @@ class AdmissionBoard:
     promised: Sequence[tuple[str, Nomination]] = ()
     nominations: Nominations = NO_NOMINATIONS
     before: frozenset[str] = frozenset()
+    running: Running = field(default_factory=dict)
 
 
 def next_turns(
@@ -241,7 +260,8 @@ class _Round:
         found = self._fit(unit)
         if isinstance(found, Misfit):
             return self._refuse(leaf, unit, found.refusal)
-        enter(self._fleet, unit.requests, [found[uid] for uid in unit.uids], self._now)
+        placed = [request for request in unit.candidates if request.uid in found]
+        enter(self._fleet, placed, [found[request.uid] for request in placed], self._now)
         self._admit(leaf, found)
         return None
 
@@ -256,7 +276,7 @@ class _Round:
             leaf.number = self._numbers[next(iter(waiting)).key]
 
     def _fit(self, unit: Unit) -> dict[str, Choice] | Misfit:
-        return fit(self._fleet, self._board.rules, unit, self._now)
+        return fit(self._fleet, self._board.rules, unit, self._now, running=self._board.running)
 
     def _refuse(self, leaf: Leaf, unit: Unit, refusal: Refusal) -> Code:
         """Record the refusal for people, and return the reason for the tree: missing room, or another one."""
@@ -284,13 +304,16 @@ class _Round:
         if due > self._now:
             self._turns.due = due if self._turns.due is None else min(self._turns.due, due)
             return refusal
-        if isinstance(fit(self._fleet.emptied(), self._board.rules, unit, self._now), Misfit):
+        if isinstance(
+            fit(self._fleet.emptied(), self._board.rules, unit, self._now, running=self._board.running), Misfit
+        ):
             return _TOO_LARGE
         nodes = self._nearest(unit)
         if nodes is not None:
-            entries = [Nomination(each, nodes[each.uid], self._now, hold=True) for each in unit.requests]
+            placed = [each for each in unit.candidates if each.uid in nodes]
+            entries = [Nomination(each, nodes[each.uid], self._now, hold=True) for each in placed]
             self._stack.enter_context(reserving(self._fleet, entries))
-            self._reserving[unit.priority] = [uid for uid in unit.uids if uid in self._fleet.ledger]
+            self._reserving[unit.priority] = [uid for uid in nodes if uid in self._fleet.ledger]
             self._turns.reserved[unit.key] = [self._free_part(entry) for entry in entries]
         return refusal
 
@@ -360,13 +383,20 @@ class _Order(_Round):
         return None
 
 
-def fit(fleet: Fleet, rules: Rules, unit: Unit, now: float) -> dict[str, Choice] | Misfit:
+def fit(fleet: Fleet, rules: Rules, unit: Unit, now: float, *, running: Running) -> dict[str, Choice] | Misfit:
     """Return the places of a unit on the present books, near the members of its gang that have theirs."""
-    first, *_ = unit.requests
-    gang = first.claim.gang
-    there = fleet.gangs.get(gang.key, ()) if gang is not None else ()
-    neighbours = {fleet.ledger[uid].node for uid in there if uid in fleet.ledger}
-    return fit_together(fleet, rules, by_size(fleet, unit.requests), now, neighbours=neighbours)
+    gang = next(iter(unit.requests)).claim.gang
+    members: list[tuple[Claim | None, str]] = []
+    if gang is not None:
+        there = (fleet.ledger[uid] for uid in fleet.gangs.get(gang.key, ()) if uid in fleet.ledger)
+        members += [(held.claim, held.node) for held in there]
+        members += [(Claim(gang=each), node) for each, node in running.get(gang.key, ())]
+    neighbours = nodes_by_subgroup(members)
+
+    def place(requests: Sequence[Request]) -> dict[str, Choice] | Misfit:
+        return fit_gang(fleet, rules, by_size(fleet, requests), now, neighbours=neighbours)
+
+    return place(unit.requests) if unit.quorum is None else unit.quorum.fit_least(place)
 
 
 class _Numbers:
@@ -385,12 +415,18 @@ class _Numbers:
 
 
 def _shape_of(rules: Rules, unit: Unit, numbered: _Numbers) -> object:
-    """Return what decides whether there is room for a unit; its namespace is part of it if it has quotas."""
+    """Return what decides whether there is room for a unit; its namespace is part of it if it has quotas.
+
+    Where others of its gang have their places, and levels decide, so is its gang.
+    """
+    gang = next(iter(unit.requests)).claim.gang
+    near_others = gang is not None and (gang.innermost is not None or gang.divided)
+    placed = near_others and (unit.begun or len(unit.requests) == 1 or unit.quorum is not None)
 
     def decides(request: Request) -> object:
         claim, gang = request.claim, request.claim.gang
         namespace = claim.quota_name if rules.quotas.levels(claim.quota_name) else ""
-        near = gang and (gang.domain, gang.within)
+        near = gang and (gang.domain, gang.within, gang.subgroups, gang.key if placed else "")
         return numbered.of(request.requirement), request.strategy, namespace, claim.counted_limit, claim.priority, near
 
     if len(unit.requests) == 1:

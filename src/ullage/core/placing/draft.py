@@ -64,19 +64,38 @@ def fit_together(
     domain stays within one. Room reserved for these requests does not count as taken.
     """
     groups = list(runs(requests))
-    never = _shortage(fleet, rules, groups)
+    never = shortage(fleet, rules, groups)
     if never is not None:
         return never
     if nominations.entries:
         nominations = nominations.without(*(request.uid for request in requests))
     first: Misfit | None = None
     for rows in _nearest(fleet, rules, groups, neighbours):
-        for each in _ways(rules, groups):
-            found = _Draft(fleet, rules, now, nominations, rows=rows).place(each)
-            if isinstance(found, dict):
-                return found
-            first = first or found
+        found = place_groups(fleet, rules, groups, now, nominations=nominations, rows=rows)
+        if isinstance(found, dict):
+            return found
+        first = first or found
     return first or _too_small(fleet, rules, groups, neighbours)
+
+
+def place_groups(
+    fleet: Fleet,
+    rules: Rules,
+    groups: list[list[Request]],
+    now: float,
+    *,
+    nominations: Nominations,
+    rows: Mask | None,
+) -> dict[str, Choice] | Misfit:
+    """Return the places of runs of equal requests, in order, on these nodes; by their strategies, else packed."""
+    first: Misfit | None = None
+    for each in _ways(rules, groups):
+        found = _Draft(fleet, rules, now, nominations, rows=rows).place(each)
+        if isinstance(found, dict):
+            return found
+        first = first or found
+    assert first is not None, "there is one way at least"
+    return first
 
 
 def fit_as_kept(
@@ -94,7 +113,7 @@ def fit_as_kept(
     return choices
 
 
-def _shortage(fleet: Fleet, rules: Rules, groups: list[list[Request]]) -> Misfit | None:
+def shortage(fleet: Fleet, rules: Rules, groups: list[list[Request]]) -> Misfit | None:
     """Return the first run of members without room, each run counted as if there were no other."""
     for run in groups:
         if len(run) > 1 and (had := int(room(fleet, rules, run[0]).sum())) < len(run):

@@ -114,7 +114,7 @@ MEANINGS: dict[Code, str] = {
     Code.SHARE: "the session holds its fair share; the rest belongs to others",
     Code.GANG_INCOMPLETE: "a gang starts together and some of its members are not there yet",
     Code.GANG_ROOM: "the nodes have no room for all of the gang, and a gang starts together or not at all",
-    Code.GANG_DOMAIN: "the gang has to stay within one domain, and none has room for all of it",
+    Code.GANG_DOMAIN: "members of the gang have to stay within one domain, and none has room for all of them",
     Code.BIND_FAILURES: "its executors fail to start; after five failures mend the cause, then `ullage retry` it",
     Code.BACKOFF: "its gang did not come together in time; it is tried again in a moment",
     Code.DEPENDENCY: "it is to run after other sessions, which have not come that far",
@@ -220,6 +220,7 @@ _GFLOPS = frozenset(
         Code.QUOTA_TOTAL_COMPUTE_LIMIT,
     }
 )
+_OF_GANGS = frozenset({Code.GANG_INCOMPLETE, Code.GANG_ROOM, Code.GANG_DOMAIN})
 _SINGULAR = {"GPUs": "GPU", "executors": "executor", "cards": "card", "CPUs": "CPU"}
 _PIECES = {CARD: "cards", CPU: "CPUs", MEMORY: "of memory"}
 
@@ -234,7 +235,7 @@ def reject_text(rejection: Rejection) -> str:
     """Return one node's answer."""
     if rejection.code in AMOUNTS and rejection.needed and not (rejection.quota or rejection.mode):
         return _amounts_text(rejection)
-    detail = _detail(rejection)  # without one it was not said how much
+    detail = (_gang_numbers if rejection.code in _OF_GANGS else _detail)(rejection)  # "": it was not said how much
     return f"{MEANINGS[rejection.code]}: {detail}" if detail else MEANINGS[rejection.code]
 
 
@@ -261,15 +262,25 @@ def _link_numbers(rejection: Rejection) -> str:
 
 
 def _count_numbers(rejection: Rejection) -> str:
-    """Return how many members of a gang, or cards of a node, there are of those that are needed."""
+    """Return how many cards of a node there are of those that are needed."""
     if rejection.code is Code.NOT_ENOUGH_CARDS:
         return f"it needs {rejection.needed}, {rejection.node} has {rejection.had}"
     if rejection.code in (Code.NOT_LINKED, Code.OFF_SWITCH):
         return _link_numbers(rejection)
-    if rejection.code in (Code.GANG_ROOM, Code.GANG_DOMAIN):
-        empty = " on empty nodes" if rejection.cure is Cure.NODE_CHANGE else ""
-        return f"{rejection.had} of {rejection.needed} would fit{empty}"
     return ""
+
+
+def _gang_numbers(rejection: Rejection) -> str:
+    """Return how many members of a gang, or of a subgroup of it, are there or would fit."""
+    if not rejection.needed:
+        return ""
+    subgroup, counts = rejection.subgroup, f"{rejection.had} of {rejection.needed}"
+    if rejection.code is Code.GANG_INCOMPLETE:
+        whole = f"subgroup {subgroup}" if subgroup else "the gang"
+        return f"{whole} has {counts} {rejection.resource}" if rejection.resource else ""
+    empty = " on empty nodes" if rejection.cure is Cure.NODE_CHANGE else ""
+    domain = f" in one {rejection.resource}" if rejection.resource else ""
+    return f"{counts}{f' of subgroup {subgroup}' if subgroup else ''} would fit{domain}{empty}"
 
 
 def _amounts_text(rejection: Rejection) -> str:

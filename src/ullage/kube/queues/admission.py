@@ -188,7 +188,7 @@ class AdmissionController:
             if in_gang:
                 self._members[uid] = pod
             gang = None if request is None else request.claim.gang
-            self.gates.placed(uid, None if gang is None else gang.key)
+            self.gates.placed(uid, gang, pod.spec.node_name)
             for each in further_ids(uid):
                 self.gates.placed(each)
         elif not others and (gated or place):  # claims are allocated after admission

@@ -1,0 +1,75 @@
+"""Gates of gangs with subgroups: which members start, where, and what a restart finds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.service.test_gates import World, machine, pod
+
+from ullage.model.claim import GangClaim, Request, Subgroup
+from ullage.model.node import Node
+from ullage.model.rejection import Code
+
+
+def of_subgroup(uid: str, name: str, least: int, number: float, required: int, cards: int = 1) -> Request:
+    """A member whose subgroup has `least` members, all in one rack; `required` subgroups start together."""
+    subgroups = (Subgroup(name, least, within="rack"),)
+    claim = GangClaim("g", 1, 1, subgroups=subgroups, required_subgroups=required)
+    return replace(asked := pod(uid, cards, created_at=number), claim=replace(asked.claim, gang=claim))
+
+
+def racked(*cards: int) -> list[Node]:
+    return [replace(machine(f"r{n}", count), labels={"rack": f"r{n}"}) for n, count in enumerate(cards)]
+
+
+def test_subgroups_start_together_each_in_its_rack_and_late_members_go_to_their_own() -> None:
+    world = World(*racked(3, 4))
+    world.come(*(of_subgroup(f"a{n}", "a", 2, n, 2) for n in range(2)), of_subgroup("b0", "b", 2, 3, 2))
+    assert world.go() == []
+    assert world.code("a0") is Code.GANG_INCOMPLETE
+    world.come(of_subgroup("b1", "b", 2, 4, 2))
+    assert sorted(world.go()) == ["a0", "a1", "b0", "b1"]
+    where = {uid: held.node for uid, held in world.bound.items()}
+    assert where["a0"] == where["a1"] != where["b0"] == where["b1"]
+    world.restart()
+    world.come(*(of_subgroup(f"{name}2", name, 2, 5, 2) for name in "ab"))
+    assert sorted(world.go()) == ["a2", "b2"]
+    assert {uid: world.bound[uid].node for uid in ("a2", "b2")} == {"a2": where["a0"], "b2": where["b0"]}
+    world.come(of_subgroup("a3", "a", 2, 6, 2), of_subgroup("b3", "b", 2, 7, 2))
+    roomy = "a3" if where["a0"] == "r1" else "b3"
+    assert world.go() == [roomy], "the rack of the other one is full"
+
+
+def test_a_subgroup_that_finds_no_room_is_left_out_if_the_others_suffice_and_follows_whole() -> None:
+    nodes = [
+        replace(machine(f"r{rack}n{n}", 1), labels={"rack": f"r{rack}"}) for rack in (0, 1) for n in range(rack + 2)
+    ]
+    world = World(*nodes)
+    world.come(of_subgroup("a0", "a", 1, 0, 2, cards=2))
+    world.come(*(of_subgroup(f"b{n}", "b", 2, n, 2) for n in range(2)))
+    world.come(*(of_subgroup(f"c{n}", "c", 3, n, 2) for n in range(3)))
+    assert sorted(world.go()) == ["b0", "b1", "c0", "c1", "c2"]
+    assert world.code("a0") is not Code.GANG_INCOMPLETE
+    world.end("b0")
+    world.come(of_subgroup("d0", "d", 2, 9, 2))
+    assert world.go() == []
+    assert world.code("d0") is Code.GANG_INCOMPLETE
+    world.end("b1")
+    world.come(of_subgroup("d1", "d", 2, 10, 2))
+    assert sorted(world.go()) == ["d0", "d1"]
+
+
+def test_equal_late_members_of_two_gangs_have_their_own_racks() -> None:
+    world = World(*racked(1, 2))
+
+    def member(uid: str, gang: str, number: float) -> Request:
+        claim = GangClaim(gang, 1, 9, within="rack")
+        return replace(asked := pod(uid, created_at=number), claim=replace(asked.claim, gang=claim))
+
+    world.come(member("g0", "g", 0.0))
+    assert world.go() == ["g0"]
+    assert world.bound["g0"].node == "r0", "the tightest rack"
+    world.come(member("h0", "h", 1.0))
+    assert world.go() == ["h0"]
+    world.come(member("g1", "g", 2.0), member("h1", "h", 3.0))
+    assert world.go() == ["h1"], "the rack of the older one is full, that of the other is not"
