@@ -399,7 +399,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def post_sessions(self, name: str | None = None) -> Any:
         spec = self._json(CreateSession)
-        chosen = spec.id or f"{spec.application}-{len(self.fake.sessions) + 1}"
+        chosen = f"{spec.application}-{len(self.fake.sessions) + 1}" if spec.id is None else spec.id
+        for what, text in (("session", chosen), ("queue", spec.queue)):
+            if not text:
+                raise _Refusal(400, "invalid-request", f"{what}: '' is not valid")
         if chosen in self.fake.sessions:
             raise _Refusal(409, "already-exists", f"session {chosen} exists")
         session = self.fake.sessions[chosen] = FakeSession(spec, chosen)

@@ -353,4 +353,28 @@ def test_a_repeat_of_a_uid_with_other_amounts_gets_a_warning(ran):
     assert code == 0
     assert text.startswith("warning: twice exists already and holds cpu=0,mem=0,gpu=1, not cpu=0,mem=0,gpu=2; ")
     assert "`ullage free twice` frees them" in text
+    text = ran("alloc twice -r gpu=1 --namespace other --qos high --limit vram=1g")[2]
+    assert "twice exists already and holds the limit none, not vram=1Gi; namespace default, not other; " in text
+    assert "priority 0, not 10000; " in text
     assert ran("free twice")[0] == 0
+
+
+def test_amounts_that_a_quota_adds_are_no_repeat(ran):
+    assert ran("quotas set filled --default-requests vram=2g")[0] == 0
+    for _ in range(2):
+        code, out, text = ran("alloc filled-1 --namespace filled -r percent=10")
+        assert (code, text) == (0, "")
+        assert "percent=10,vram=2Gi" in out
+    assert (
+        "holds cpu=0,mem=0,gpu=1,percent=10,vram=2Gi, not cpu=0,mem=0,gpu=1,percent=20,vram=2Gi"
+        in (ran("alloc filled-1 --namespace filled -r percent=20")[2])
+    )
+    assert ran("free filled-1")[0] == ran("quotas delete filled")[0] == 0
+
+
+def test_a_change_to_nothing_is_refused_and_a_tried_one_is_readable_as_yaml(ran):
+    assert ran("alloc shrinks -r vram=4g")[0] == 0
+    code, _, text = ran("adjust shrinks -r tflops=0")
+    assert (code, "no amount of its cards is requested" in text) == (2, True)
+    assert ran("adjust shrinks -r vram=2g --dry-run -o yaml")[1].startswith("remain:")
+    assert ran("free shrinks")[0] == 0

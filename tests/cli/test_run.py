@@ -405,7 +405,21 @@ def test_a_request_that_no_node_can_hold_ends_at_once(capsys, fake):
     assert main(["run", "-r", "gpu=64", "--", "prog"]) == 78
     err = capsys.readouterr().err
     assert err.startswith("ullage: unplaceable: 0 of 4 gpus are free\nhint: ask for gpu=0; ")
-    assert only_session(fake).state == "closed"
+    assert fake.sessions == {}
+
+
+def test_the_name_of_a_refused_session_can_be_given_again(fake):
+    fake.reason = "unplaceable"
+    assert main(["submit", "-n", "train", "-r", "gpu=64", "--", "prog"]) == 78
+    fake.reason = None
+    assert main(["submit", "-n", "train", "-r", "gpu=1", "--", "prog"]) == 0
+
+
+@pytest.mark.parametrize(("option", "named"), [("-n", "session"), ("-q", "queue"), ("-J", "--job-name")])
+def test_an_empty_name_is_refused(capsys, fake, option, named):
+    assert main(["submit", option, "", "--", "prog"]) == 2
+    assert f"ullage: {named}: '' is not valid" in capsys.readouterr().err
+    assert fake.sessions == {}
 
 
 def test_warnings_of_the_server_are_printed_on_stderr(capsys, fake):

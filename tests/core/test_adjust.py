@@ -9,6 +9,7 @@ from ullage.core.placing.rules import Rules
 from ullage.core.verdict.quota import Quotas
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
+from ullage.model.error import InvalidRequest
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.oversubscription import Oversubscription
@@ -151,3 +152,12 @@ def test_with_a_limit_that_no_quota_allows_nothing_would_pass():
     refusal = capped(quota).adjust("p", AmountsChange(Part(15_000, 4 * GIB), Part(30_000, 9 * GIB)))
     assert isinstance(refusal, ScalingRefusal)
     assert refusal.max_request == (0, 0)
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_change_to_no_amounts_is_refused_as_such_a_request_is(dry_run: bool):
+    held = holding(Gpu("g", 0, compute_gflops=100_000, vram_bytes=40 * GIB))
+    with pytest.raises(InvalidRequest, match=r"^request: no amount of its cards .* or free its cards"):
+        held.adjust("p", AmountsChange(Part()), dry_run=dry_run)
+    whole = holding(Gpu("g", 0, compute_gflops=100_000, vram_bytes=40 * GIB), text="gpu=1")
+    assert isinstance(whole.adjust("p", AmountsChange(Part()), dry_run=dry_run), Adjustment), "it holds the card"

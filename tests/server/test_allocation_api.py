@@ -64,7 +64,9 @@ def test_an_assumption_holds_its_cards_until_it_is_committed_or_forgotten(http: 
 def test_a_repeated_uid_returns_its_allocation_whatever_it_asks(http: httpx2.Client, commit: bool):
     first = allocate(http, "p", "gpu=1,vram=10g", commit=commit).json()
     again = allocate(http, "p", "gpu=2,vram=30g", commit=commit)
-    assert (again.status_code, again.json()) == (201, first)
+    (warning,) = again.json()["warnings"]
+    assert warning == "p exists already and holds cpu=0,mem=0,gpu=1,vram=10Gi, not cpu=0,mem=0,gpu=2,vram=30Gi"
+    assert (again.status_code, {**again.json(), "warnings": []}) == (201, first)
     planned = http.post("/v1/plan", json={"uid": "p", "resreq": "gpu=9,vram=30g"}).json()
     assert (planned["refusal"], planned["choice"]["gpus"]) == (None, first["gpus"])
 

@@ -165,6 +165,11 @@ def test_a_request_too_large_for_any_node_is_reported_at_once_and_blocks_no_othe
     assert http.get(f"/v1/sessions/{other}/results?wait=30").json()["results"][0]["state"] == "succeed"
 
 
+def test_an_empty_id_is_refused_and_not_chosen(http: httpx2.Client):
+    answer = http.post("/v1/sessions", json={**FUNCTION, "id": ""})
+    assert (answer.status_code, answer.json()["field"]) == (400, "session")
+
+
 def test_a_minimum_above_what_all_nodes_hold_is_a_warning_at_creation_and_at_a_change(http: httpx2.Client):
     created = http.post("/v1/sessions", json={**FUNCTION, "id": "too-many", "min_instances": 100_000}).json()
     assert created["reason"] != "unplaceable"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ullage.cli.allocations import or_not_found, reach_allocations
 from ullage.cli.exits import NO
-from ullage.cli.output import Column, add_output, print_row
+from ullage.cli.output import DATA, Column, add_output, print_row
 from ullage.cli.refusal import report_refusal
 from ullage.cli.request import add_limit, parse_part
 from ullage.cli.size import show_size
@@ -50,7 +50,7 @@ def _adjust(arguments: argparse.Namespace) -> int:
     except RefusedAnswer as refused:
         code = report_refusal(refused.refusal, arguments.output)
         return NO if dry else code
-    if dry and arguments.output != "json":
+    if dry and arguments.output not in DATA:
         print("this fits; nothing has changed\n")
     print_row(adjusted, _ADJUSTMENTS, arguments.output)
     return 0

@@ -23,7 +23,6 @@ from ullage.client.local import reach
 from ullage.model.allocation import AllocationState
 from ullage.model.duration import FORMS, parse_duration
 from ullage.model.error import Conflict, NotFound
-from ullage.model.request import ResourceRequirement
 from ullage.wire.allocation import AllocationBody, CreateAllocation, FreedBody
 from ullage.wire.preemption import NominationBody
 
@@ -132,23 +131,15 @@ def _alloc(arguments: argparse.Namespace) -> int:
     if isinstance(answer, NominationBody):
         print_leaving(answer, arguments.output)
         return TRY_AGAIN
-    caution(_differs(answer, spec))
+    caution(_warnings(answer))
     print_row(answer, ALLOCATIONS, arguments.output)
     return 0
 
 
-def _differs(answer: AllocationBody, spec: CreateAllocation) -> list[str]:
-    """Return a warning if the request of this uid already holds other amounts: a repeat changes nothing."""
-    if _amounts(answer.resreq) == _amounts(str(spec.resreq)):
-        return []
+def _warnings(answer: AllocationBody) -> list[str]:
+    """Return the warnings of the server, with what changes an allocation."""
     fix = f"`ullage adjust {answer.uid}` changes amounts, `ullage free {answer.uid}` frees them"
-    return [f"{answer.uid} exists already and holds {answer.resreq}, not {spec.resreq}; {fix}"]
-
-
-def _amounts(text: str) -> tuple[object, ...]:
-    """Return the amounts and cards of a request, without the alignment that a server adds."""
-    read = ResourceRequirement.from_string(text)
-    return read.cpu_milli, read.memory_bytes, read.gpu_count, read.part, read.cards
+    return [f"{text}; {fix}" for text in answer.warnings]
 
 
 def _commit(arguments: argparse.Namespace) -> int:

@@ -182,7 +182,7 @@ def job_of(arguments: argparse.Namespace) -> JobRequest:
     amounts = _amounts(arguments)
     options: SessionOptions = {
         "resreq": None if arguments.resreq is None else _request_of(arguments.resreq),
-        "queue": arguments.queue or DEFAULT_QUEUE,
+        "queue": DEFAULT_QUEUE if arguments.queue is None else arguments.queue,
         "priority": arguments.priority,
         "task_timeout_s": None if arguments.time_limit is None else parse_duration(arguments.time_limit),
         "grace_s": None if arguments.grace is None else parse_duration(arguments.grace, "grace"),
@@ -229,6 +229,8 @@ def _name_of(arguments: argparse.Namespace) -> str | None:
         return cast("str | None", arguments.name)
     if arguments.name is not None:
         raise invalid("--job-name", arguments.job_name, f"-n {arguments.name} is the whole id; leave one out")
+    if not arguments.job_name:
+        raise invalid("--job-name", "", "write the beginning of the id, or leave it out")
     return f"{arguments.job_name}-{os.urandom(_UNIQUE_BYTES).hex()}"
 
 

@@ -13,7 +13,7 @@ from ullage.client.api import Api
 from ullage.client.local import reach
 from ullage.client.placeable import refuse_unplaceable
 from ullage.client.transport import NotConnected
-from ullage.model.error import NotFound, UllageError
+from ullage.model.error import NotFound, UllageError, Unplaceable
 
 CANCEL_S = 5.0
 """The most seconds to send a cancellation: a user waits for this command to end."""
@@ -99,6 +99,11 @@ def begin(job: JobRequest) -> tuple[Api, Cancellation]:
         if job.notify_command is not None:
             program.notify(api, session, job.notify_command, job.options, environment=job.environment)
         caution(body.warnings)
+    except Unplaceable:
+        if cancellation.run():
+            with suppress(UllageError):  # it is closed at least
+                api.delete_session(session)
+        raise
     except BaseException:
         cancellation.run()
         raise

@@ -12,7 +12,7 @@ from ullage.client.allocations import Allocations
 from ullage.client.api import Api, ClosedOptions, ServerReads, delete_closed, list_events
 from ullage.client.local import reach
 from ullage.client.pickling import Prepare
-from ullage.client.placeable import refuse_unplaceable
+from ullage.client.placeable import refuse_unplaceable, withdraw
 from ullage.client.session import Session
 from ullage.client.spec import SessionOptions, session_spec
 from ullage.client.unsendable import Unsendable
@@ -85,7 +85,7 @@ class Client(Unsendable, ServerReads):
         try:
             self._check(body, options)
         except Unplaceable:
-            self._api.cancel_session(body.id)
+            withdraw(self._api, body.id)
             raise
         return self._warned(body, options)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from ullage.client.api import Api
-from ullage.model.error import Unplaceable
+from ullage.model.error import UllageError, Unplaceable
 from ullage.wire.session import SessionBody
 
 
@@ -24,3 +26,10 @@ def refuse_unplaceable(api: Api, body: SessionBody) -> None:
         if error.suggestions:
             error.add_note(f"what would help: {'; '.join(error.suggestions)}")
         raise error
+
+
+def withdraw(api: Api, session: str) -> None:
+    """Close and delete a session that was refused, so that its id can be given again."""
+    api.cancel_session(session)
+    with suppress(UllageError):  # it is closed at least
+        api.delete_session(session)

@@ -359,12 +359,14 @@ class FleetAllocator(Holdings):
 
         Raises:
             Conflict: the uid is not bound.
+            InvalidRequest: the new request has no amount.
 
         """
         known = self.held(uid)
         if known is None or known.state is not AllocationState.BOUND:
             raise Conflict(f"{uid} is not bound; only a bound allocation can be adjusted", code="not-allocated")
         assert known.claim is not None
+        replace(known.requirement, part=change.request).check_not_empty("request", "free its cards")
         asker = Request(uid, known.requirement, known.claim)
         with reserving(self.fleet, self._ahead(asker)):
             outcome = change_of(self.fleet, self.rules, known, change)

@@ -161,12 +161,12 @@ class ResourceRequirement:
         if self.part is None and self.cards.isolation is not Isolation.SHARED and self.cards.template is None:
             raise invalid("isolation", self.cards.isolation.value, "whole cards have none; request a part of a card")
 
-    def check_not_empty(self) -> None:
+    def check_not_empty(self, field: str = "resreq", otherwise: str = "leave them out for whole cards") -> None:
         """Refuse parts of cards without amounts: their holders would block requests for whole cards."""
         nothing = self.part is not None and self.part.is_empty
         if nothing and self.cards.isolation in (Isolation.SOFT, Isolation.HARD):
-            fix = "give tflops, percent or vram above 0, or leave them out for whole cards"
-            raise InvalidRequest(f"resreq: no amount of its cards is requested: {fix}", field="resreq")
+            fix = f"give tflops, percent or vram above 0, or {otherwise}"
+            raise InvalidRequest(f"{field}: no amount of its cards is requested: {fix}", field=field)
 
     @classmethod
     def of(cls, cpu: int = 0, memory: int | str = 0, gpu: int = 0) -> ResourceRequirement:

@@ -37,6 +37,7 @@ from ullage.server.parameters import count_of, flag_of
 from ullage.server.placements import placement_body
 from ullage.server.preemption import attempt_body, nomination_body, preemption_body
 from ullage.server.rejections import rejection_body
+from ullage.server.repeated import repeat_warnings
 from ullage.server.room_plan import room_plan
 from ullage.server.routes import Answer, LongBody, encoded, route
 from ullage.server.searches import Searches, retried
@@ -116,25 +117,26 @@ class AllocationApi:
         """Place a request; with `preempt` evict others for it."""
         body = await bodies.read_body(request, wire.CreateAllocation, BODY_LIMIT)
         asked = self.request(request, body)
+        warnings = repeat_warnings(self._service.state.allocator.held(asked.uid), asked)
         if body.preempt:
-            return await self._preempt(request, body, asked)
+            return await self._preempt(request, body, asked, warnings)
         if body.gpus is None and body.commit:
             outcome = await durable(self._allocations.alloc, asked)
         elif body.commit:
             outcome = await durable(self._allocations.bind, asked, body.gpus)
         else:
             outcome = await durable(self._allocations.assume, asked, body.gpus)
-        return self.body(self._accepted(outcome, asked))
+        return self.body(self._accepted(outcome, asked), warnings)
 
     async def _preempt(
-        self, request: HttpRequest, body: wire.CreateAllocation, asked: Request
+        self, request: HttpRequest, body: wire.CreateAllocation, asked: Request, warnings: list[str]
     ) -> wire.AllocationBody | Answer:
         if body.gpus is not None or not body.commit:
             raise invalid("preempt", True, "cards are chosen and bound; leave out gpus and commit")
         outcome = await retried(lambda: self._place_or_evict(request, asked))
         if isinstance(outcome, Nomination):
             return Answer(_ACCEPTED, nomination_body(self._fleet, outcome))
-        return self.body(self._accepted(outcome, asked))
+        return self.body(self._accepted(outcome, asked), warnings)
 
     async def _place_or_evict(self, request: HttpRequest, asked: Request) -> Outcome | Nomination:
         """Place a request, or search for victims and evict them."""
@@ -284,9 +286,11 @@ class AllocationApi:
         resreq = bodies.requirement(body.resreq, self._service.numa)
         return self._service.quotas.admit(Request(check_name("uid", body.uid), resreq, claim, body.strategy))
 
-    def body(self, allocation: Allocation) -> wire.AllocationBody:
+    def body(self, allocation: Allocation, warnings: Sequence[str] = ()) -> wire.AllocationBody:
         """Return the body of an allocation."""
-        return _allocation(self._fleet, allocation, unconfirmed=self._service.observations.is_unconfirmed(allocation))
+        unconfirmed = self._service.observations.is_unconfirmed(allocation)
+        found = _allocation(self._fleet, allocation, unconfirmed=unconfirmed)
+        return msgspec.structs.replace(found, warnings=list(warnings)) if warnings else found
 
     def _plan(self, asked: Request, decision: Decision) -> LongBody[wire.PlanBody]:
         fleet, outcome, strategy = self._fleet, decision.outcome, self._service.state.allocator.rules.strategy_of(asked)

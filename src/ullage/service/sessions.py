@@ -77,7 +77,7 @@ class Sessions:
             text = f"session {session_id} exists already; choose another name, or delete that one once it is closed"
             raise AlreadyExists(text, field="id")
         awaits = self.dependencies.of_new(session_id, spec)
-        session_id = session_id or self.new_id(spec.application)
+        session_id = self.new_id(spec.application) if session_id is None else session_id
         self._state.session_number += 1
         session = SessionInfo(session_id, spec, self._clock(), self._state.session_number, awaits=awaits)
         record = self._state.sessions[session_id] = SessionRecord(session, foreseen=spec.batch_size)

@@ -134,7 +134,8 @@ class AllocationBody(View, frozen=True, kw_only=True):
 
     `limit` is the most it may use of each card; without one it is its request. Without a `placement` the zones of the
     node are not known, or nothing of the allocation lies in them. `unconfirmed`: the node reports its allocations, and
-    has not reported this one in time.
+    has not reported this one in time. `warnings` are in the response to its request: the uid holds something else than
+    a repeat asks for.
     """
 
     uid: str
@@ -155,6 +156,7 @@ class AllocationBody(View, frozen=True, kw_only=True):
     release_by: float | None
     placement: PlacementBody | None = None
     unconfirmed: bool = False
+    warnings: list[str] = []
 
 
 class FreedBody(View, frozen=True, kw_only=True):
