@@ -11,7 +11,7 @@ from ullage.cli import run, submit
 from ullage.cli.exits import complain
 from ullage.cli.main import main
 from ullage.cli.variables import choose_environment
-from ullage.client import transport
+from ullage.client import patience
 from ullage.model.error import InvalidRequest
 from ullage.wire.event import EventBody
 from ullage.worker.command import Command
@@ -178,7 +178,7 @@ def test_cancelling_does_not_need_a_terminal_to_say_so(fake, monkeypatch):
 
 def test_a_missing_server_is_reported_and_a_signal_then_ends_run_without_a_cancellation(capsys, fake, monkeypatch):
     monkeypatch.setattr(submit, "CANCEL_S", 0.0)
-    monkeypatch.setattr(transport, "GONE_S", 0.0)
+    monkeypatch.setattr(patience, "GONE_S", 0.0)
 
     def say_and_interrupt(text, hint=None):
         complain(text, hint)
@@ -212,7 +212,7 @@ def test_a_signal_while_the_server_does_not_answer_ends_run_with_a_note(capsys, 
 
 def test_a_cancellation_without_a_server_is_given_up_with_a_note(capsys, fake, monkeypatch):
     monkeypatch.setattr(submit, "CANCEL_S", 0.0)
-    monkeypatch.setattr("ullage.client.transport.Patience.wait", refuse_to_wait)
+    monkeypatch.setattr("ullage.client.patience.Patience.wait", refuse_to_wait)
     fake.logs["command"] = [lambda *_: fake.close(), None]
     assert main(["run", "-n", "mine", "--", "prog"]) == 69
     assert "mine is not cancelled: it runs again at the next start" in capsys.readouterr().err

@@ -79,7 +79,7 @@ def test_a_log_goes_on_where_the_connection_broke(fake, api, session):
 def test_a_log_that_was_quiet_for_long_goes_on_after_a_restart(fake, api, session, monkeypatch):
     clock = Clock()
     monkeypatch.setattr("ullage.client.log.time", clock)
-    monkeypatch.setattr("ullage.client.transport.time", clock)
+    monkeypatch.setattr("ullage.client.patience.time", clock)
     fake.logs["command"] = [lambda *_: clock.sleep(1000), None, ("stdout", b"two", "o3e0")]
     assert [piece.data for piece in TaskLog(api, session, 1, follow=True)] == [b"two"]
 
@@ -88,7 +88,7 @@ def test_a_server_that_falls_silent_within_a_log_is_noticed_and_said_and_the_log
     fake, api, session, monkeypatch
 ):
     clock, awake, notes = Clock(), threading.Event(), []
-    monkeypatch.setattr("ullage.client.transport.time", clock)
+    monkeypatch.setattr("ullage.client.patience.time", clock)
     monkeypatch.setattr("ullage.client.transport.STALLED_S", 0.05)
 
     def fall_silent(*_):
@@ -106,7 +106,7 @@ def test_a_server_that_falls_silent_within_a_log_is_noticed_and_said_and_the_log
 
 def test_a_caller_hears_at_once_that_the_server_of_a_log_is_gone(fake, api, session, monkeypatch):
     clock, notes = Clock(), []
-    monkeypatch.setattr("ullage.client.transport.time", clock)
+    monkeypatch.setattr("ullage.client.patience.time", clock)
     transport = Transport(api.transport._locate, sleep=clock.sleep)
     log = iter(TaskLog(Api(transport), session, 1, follow=True, on_note=notes.append))
     fake.logs["command"] = [("stdout", b"one", "o3e0"), None]

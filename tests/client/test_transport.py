@@ -11,8 +11,9 @@ from ullage.client.allocations import Allocations
 from ullage.client.answer import error_of
 from ullage.client.api import Api
 from ullage.client.endpoint import ServerEndpoint
+from ullage.client.patience import Patience
 from ullage.client.silence import Silence
-from ullage.client.transport import Patience, Transport
+from ullage.client.transport import Transport
 from ullage.model.error import AlreadyExists, Conflict, InvalidRequest, NotFound, UllageError, Unavailable
 from ullage.wire.session import CreateSession, SubmitTasks
 
@@ -185,7 +186,7 @@ def messages(monkeypatch):
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr("ullage.client.transport.time", clock)
+    monkeypatch.setattr("ullage.client.patience.time", clock)
     return clock
 
 

@@ -5,30 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.books import GIB, frozen
+from tests.books import GIB
 from tests.core.test_reclaim import NOW, reclaim_of, world_of
 from tests.core.test_reclaim_ways import Cycle
 
 from ullage.core.books.fleet import Fleet
-from ullage.core.cycle import schedule
 from ullage.core.evicting.idle import Idle
-from ullage.core.evicting.limit_claims import LimitClaims
-from ullage.core.evicting.pending_evictions import PendingEvictions
 from ullage.core.evicting.reclaim import Reclaim
 from ullage.core.evicting.reclaim_search import Loser, RoomClaim, may_do
 from ullage.core.evicting.reclaim_victims import ExecutorVictim, fewest, room_without
 from ullage.core.evicting.surplus import surplus
 from ullage.core.placing.placement import Placer
 from ullage.core.placing.policy import Policy
-from ullage.core.sharing.plan import Keep
-from ullage.core.sharing.promise import Promises
-from ullage.core.sharing.world import Cause, Demand, Eviction, ExecutorPhase, ExecutorView, Promise, World
+from ullage.core.sharing.world import Demand, ExecutorPhase, ExecutorView, World
 from ullage.model.allocation import Allocation, Charge
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
-from ullage.model.queue import Limit, Queue
 from ullage.model.request import ResourceRequirement
-from ullage.model.resources import Resources
 
 ONE = ResourceRequirement.of(cpu=1)
 BUSY, VACANT = ExecutorPhase.BUSY, ExecutorPhase.VACANT
@@ -260,224 +253,3 @@ def test_a_gang_of_which_one_leaves_already_counts_as_gone(taken, leaves):
     ]
     demand = Demand("s", 1, ONE, running=4, batch_size=2, max_instances=2)
     assert [each.id for each in surplus(demand, views, lambda uid: uid == taken, lambda _at: False)] == leaves
-
-
-# --- those that give way already ---
-
-
-@pytest.mark.parametrize(
-    ("other", "may_stay", "found"),
-    [
-        pytest.param(Eviction("w", Cause.SHARE), True, True, id="both for it"),
-        pytest.param(Eviction("x", Cause.SHARE), True, False, id="one for another session"),
-        pytest.param(Eviction("w", Cause.LIMIT), True, False, id="one for a limit"),
-        pytest.param(Eviction("w", Cause.SHARE), False, False, id="the task of one has ended"),
-    ],
-)
-def test_a_gang_leaves_for_the_share_of_a_session_if_all_of_its_members_do(other, may_stay, found):
-    one = ExecutorView("e0", ExecutorPhase.LEAVING, ONE, "s", "g", eviction=Eviction("w", Cause.SHARE), may_stay=True)
-    views = [one, replace(one, id="e1", eviction=other, may_stay=may_stay)]
-    world = world_of([Node("n", 2000, GIB)], [Demand("s", 1, ONE)], *((view, "n", ()) for view in views))
-    pending = PendingEvictions(world, Promises(world, lambda _at: False), None)
-    assert pending.at_work_for("w") == ([views] if found else [])
-
-
-def test_of_gangs_of_one_size_on_one_node_the_first_to_join_is_asked():
-    goes = Eviction("w", Cause.SHARE)
-    facts = {"eviction": goes, "may_stay": True}
-    held = [
-        (ExecutorView(uid, ExecutorPhase.LEAVING, asked, session, bound_at=at, **facts), node, ())
-        for uid, asked, session, at, node in (
-            ("late", ONE, "s", 2.0, "n"),
-            ("first", ONE, "s", 1.0, "n"),
-            ("elsewhere", ONE, "s", 3.0, "m"),
-            ("larger", ResourceRequirement.of(cpu=2), "s", 4.0, "n"),
-            ("of another", ONE, "t", 5.0, "n"),
-        )
-    ]
-    world = world_of([Node("n", 9000, GIB), Node("m", 1000, GIB)], [Demand("s", 1, ONE), Demand("t", 2, ONE)], *held)
-    found = PendingEvictions(world, Promises(world, lambda _at: False), None).at_work_for("w")
-    assert [[each.id for each in gang] for gang in found] == [["first"], ["elsewhere"], ["larger"], ["of another"]]
-
-
-@pytest.mark.parametrize(
-    ("facts", "found"),
-    [
-        pytest.param({}, ["busy"], id="one for a share"),
-        pytest.param({"gang": "g"}, [], id="one of a gang"),
-        pytest.param({"may_stay": False}, [], id="one whose task has ended"),
-        pytest.param({"eviction": Eviction("w", Cause.LIMIT)}, [], id="one for a limit"),
-        pytest.param({"eviction": Eviction("w", Cause.OVERDUE)}, [], id="one for a session that waits too long"),
-    ],
-)
-def test_others_do_as_well_as_one_that_goes_if_it_goes_alone_for_a_share_with_a_task(facts, found):
-    goes = ExecutorView("goes", ExecutorPhase.LEAVING, ONE, "s", eviction=Eviction("w", Cause.SHARE), may_stay=True)
-    views = replace(goes, **facts), ExecutorView("busy", BUSY, ONE, "s")
-    demands = [Demand("s", 1, ONE), Demand("w", 2, ONE, 1)]
-    world = world_of([Node("n", 2000, GIB)], demands, *((view, "n", ()) for view in views))
-    world = replace(world, promises={"w": Promise((Allocation("p", "n", ONE),))})
-    plan = schedule(world, Policy(), NOW, deserved={"s": 1, "w": 1})
-    assert plan.yielding == set(found)
-
-
-def test_of_those_that_stay_nothing_is_decided_any_more():
-    goes = {"eviction": Eviction("w", Cause.SHARE), "may_stay": True}
-    views = [ExecutorView(uid, ExecutorPhase.LEAVING, ONE, "s", **goes) for uid in ("stays", "goes")]
-    world = world_of([Node("n", 2000, GIB)], [Demand("s", 1, ONE)], *((view, "n", ()) for view in views))
-    pending, outlook = PendingEvictions(world, Promises(world, lambda _at: False), None), Fleet(world.fleet.nodes)
-    assert pending.stay([views[0]]) == [Keep("stays")]
-    assert list(pending.settle(outlook, lambda _at: False)) == [Keep("goes")]
-
-
-@pytest.mark.parametrize(
-    ("cause", "winner", "stays"),
-    [
-        pytest.param(Cause.LIMIT, "w", False, id="for a limit of one that counts on it"),
-        pytest.param(Cause.LIMIT, "gone", True, id="for a limit of one that does not any more"),
-        pytest.param(Cause.SHARE, "w", True, id="for a share, and there is room for both"),
-    ],
-)
-def test_who_leaves_for_a_limit_goes_though_there_is_room_as_long_as_the_winner_counts_on_it(cause, winner, stays):
-    goes = ExecutorView("goes", ExecutorPhase.LEAVING, ONE, "s", eviction=Eviction(winner, cause), may_stay=True)
-    world = world_of([Node("n", 2000, GIB)], [Demand("s", 1, ONE), Demand("w", 2, ONE, 1)], (goes, "n", ()))
-    promises, outlook = Promises(world, lambda _at: False), Fleet(world.fleet.nodes)
-    assert promises.hold("w", (Allocation("p", "n", ONE),), outlook)
-    found = list(PendingEvictions(world, promises, None).settle(outlook, lambda _at: False))
-    assert (Keep("goes") in found) is stays
-    assert ("goes" in outlook.ledger) is stays
-
-
-@pytest.mark.parametrize("causes", [(Cause.SHARE, Cause.LIMIT), (Cause.LIMIT, Cause.SHARE), (Cause.LIMIT, Cause.LIMIT)])
-def test_a_gang_goes_if_one_of_its_members_leaves_for_a_limit(causes):
-    held = [
-        (ExecutorView(uid, ExecutorPhase.LEAVING, ONE, "s", "g", eviction=Eviction("w", cause)), "n", ())
-        for uid, cause in zip("ab", causes, strict=True)
-    ]
-    world = world_of([Node("n", 3000, GIB)], [Demand("s", 1, ONE), Demand("w", 2, ONE, 1)], *held)
-    promises, outlook = Promises(world, lambda _at: False), Fleet(world.fleet.nodes)
-    assert promises.hold("w", (Allocation("p", "n", ONE),), outlook)
-    assert not list(PendingEvictions(world, promises, None).settle(outlook, lambda _at: False))
-
-
-def test_a_gang_joined_when_the_first_of_its_members_did():
-    goes = {"eviction": Eviction("w", Cause.SHARE), "may_stay": True}
-    held = [
-        (ExecutorView(uid, ExecutorPhase.LEAVING, ONE, "s", gang, bound_at=at, **goes), "n", ())
-        for uid, gang, at in (("a", "late", 2.0), ("b", "late", 3.0), ("c", "first", 9.0), ("d", "first", 1.0))
-    ]
-    world = world_of([Node("n", 4000, GIB)], [Demand("s", 1, ONE, batch_size=2)], *held)
-    found = PendingEvictions(world, Promises(world, lambda _at: False), None).at_work_for("w")
-    assert [[each.id for each in gang] for gang in found] == [["c", "d"]]
-
-
-# --- limits ---
-
-
-def card_given_twice(limit: int, claimed: str) -> tuple[World, dict[str, int]]:
-    """Return two executors on one whole card, in a queue with a limit of cores, and a claim of its queue."""
-    card, cards = ResourceRequirement.from_string("cpu=1,gpu=1"), (Gpu("g", 0),)
-    fleet = Fleet([Node("n", 4000, GIB, cards)])
-    for uid in ("e0", "e1"):
-        fleet.charge(Allocation(uid, "n", card, ("g",)), force=True)
-    views = tuple(ExecutorView(uid, BUSY, card, "s", bound_at=float(n)) for n, uid in enumerate(("e0", "e1")))
-    asked = ResourceRequirement.from_string(claimed)
-    demands = Demand("s", 1, card, 0, 2, queue="q"), Demand("claim", 2, asked, 1, queue="q")
-    return World(fleet, demands, views, (Queue("default"), Queue("q", limit=Limit(cpu_milli=limit)))), {"s": 0}
-
-
-def test_who_stays_after_all_is_back_on_a_card_that_was_given_twice():
-    """Both leave for the limit, and even then there is no room: the node has no two cards."""
-    world, deserved = card_given_twice(2000, "cpu=1,gpu=2")
-    cycle = Cycle(world)
-    reclaim, before = Reclaim(world, cycle.tree, cycle.leaves, deserved), frozen(cycle.outlook.fleet)
-    assert LimitClaims(world.fleet, reclaim, cycle.tree, cycle.leaves).claim(cycle.claim(world.demands[1])) is None
-    assert frozen(cycle.outlook.fleet) == before
-    assert not any(reclaim.taken(uid) for uid in ("e0", "e1"))
-
-
-def test_who_leaves_for_room_is_counted_out_as_well_as_who_leaves_for_a_limit():
-    """The newest is in the queue that the limit counts; the room is made by an executor of another queue."""
-    wide = ResourceRequirement.of(cpu=2)
-    held = [
-        (ExecutorView("in the queue", BUSY, ONE, "s", bound_at=1.0), "m", ()),
-        (ExecutorView("has room", BUSY, wide, "t"), "n", ()),
-    ]
-    demands = [Demand("s", 1, ONE, 0, 1, queue="q"), Demand("t", 2, wide, 0, 1), Demand("claim", 3, wide, 1, queue="q")]
-    world = world_of([Node("m", 1000, GIB), Node("n", 2000, GIB)], demands, *held)
-    world = replace(world, queues=(Queue("default"), Queue("q", limit=Limit(cpu_milli=2000))))
-    cycle = Cycle(world)
-    reclaim = Reclaim(world, cycle.tree, cycle.leaves, {})
-    found = LimitClaims(world.fleet, reclaim, cycle.tree, cycle.leaves).claim(cycle.claim(demands[2]))
-    assert found is not None
-    assert [[each.id for victim in group for each in victim.members] for group in found[:2]] == [
-        ["has room"],
-        ["in the queue"],
-    ]
-    assert reclaim.taken("has room")
-    assert reclaim.taken("in the queue")
-    assert [victim.ids for victim in reclaim.in_order(cycle.claim(demands[2]))] == []
-
-
-def test_who_leaves_for_room_may_be_enough_for_the_limit_too():
-    """The session may lose one executor: the newest is where the claim has no room, so the other one leaves."""
-    held = [(ExecutorView(f"e{n}", BUSY, ONE, "s", bound_at=float(n)), f"n{n}", ()) for n in range(2)]
-    asked = ResourceRequirement.from_string("cpu=1,mem=2g")
-    demands = [Demand("s", 1, ONE, 0, 2, queue="q", min_instances=1), Demand("claim", 2, asked, 1, queue="q")]
-    world = world_of([Node("n0", 1000, 4 * GIB), Node("n1", 1000, GIB)], demands, *held)
-    world = replace(world, queues=(Queue("default"), Queue("q", limit=Limit(cpu_milli=2000))))
-    cycle = Cycle(world)
-    reclaim = Reclaim(world, cycle.tree, cycle.leaves, {})
-    found = LimitClaims(world.fleet, reclaim, cycle.tree, cycle.leaves).claim(cycle.claim(demands[1]))
-    assert found is not None
-    assert (ids((found.for_room, ())), found.for_limit) == (["e0"], ())
-    assert [reclaim.taken(uid) for uid in ("e0", "e1")] == [True, False]
-
-
-def test_after_room_is_made_others_leave_for_what_the_limit_still_needs():
-    """The first may lose one: the newest leaves for the limit but gives no room, so that the other one makes it."""
-    held = [
-        (ExecutorView("a0", BUSY, ONE, "a", bound_at=1.0), "n", ()),
-        (ExecutorView("a1", BUSY, ONE, "a", bound_at=2.0), "m", ()),
-        (ExecutorView("b0", BUSY, ONE, "b"), "m", ()),
-    ]
-    asked = ResourceRequirement.from_string("cpu=1,mem=2g")
-    demands = [
-        Demand("a", 1, ONE, 0, 2, queue="q", min_instances=1),
-        Demand("b", 2, ONE, 0, 1, queue="q"),
-        Demand("claim", 3, asked, 1, queue="q"),
-    ]
-    world = world_of([Node("m", 2000, GIB), Node("n", 1000, 4 * GIB)], demands, *held)
-    world = replace(world, queues=(Queue("default"), Queue("q", limit=Limit(cpu_milli=2000))))
-    cycle = Cycle(world)
-    reclaim = Reclaim(world, cycle.tree, cycle.leaves, {})
-    found = LimitClaims(world.fleet, reclaim, cycle.tree, cycle.leaves).claim(cycle.claim(demands[2]))
-    assert found is not None
-    assert (ids((found.for_room, ())), ids((found.for_limit, ()))) == (["a0"], ["b0"])
-    assert cycle.outlook.fleet.ledger.keys() == {"a1", found.places[0].id}
-
-
-def test_where_the_room_costs_what_the_limit_needs_nobody_leaves():
-    """Both are of a queue whose guarantee lets one of them go: one for the limit of its application, one for room."""
-    asked = ResourceRequirement.from_string("cpu=1,mem=2g")
-    limited = {"application": "X", "application_max": 1}
-    demands = [
-        Demand("for the limit", 1, ONE, 0, 1, queue="r", **limited),
-        Demand("for room", 2, ONE, 0, 1, queue="r"),
-        Demand("claim", 3, asked, 1, **limited),
-    ]
-    held = [
-        (ExecutorView("e0", BUSY, ONE, "for the limit", application="X"), "m", ()),
-        (ExecutorView("e1", BUSY, ONE, "for room"), "n", ()),
-    ]
-    world = world_of([Node("m", 1000, GIB), Node("n", 1000, 4 * GIB)], demands, *held)
-    for guarantee, leave in ((0, True), (1000, False)):
-        queues = Queue("default"), Queue("r", guarantee=Resources(cpu_milli=guarantee))
-        cycle = Cycle(replace(world, queues=queues))
-        reclaim, before = (
-            Reclaim(replace(world, queues=queues), cycle.tree, cycle.leaves, {}),
-            frozen(cycle.outlook.fleet),
-        )
-        found = LimitClaims(world.fleet, reclaim, cycle.tree, cycle.leaves).claim(cycle.claim(demands[2]))
-        assert (found is not None) is leave
-        assert [reclaim.taken(uid) for uid in ("e0", "e1")] == [leave, leave]
-        assert (frozen(cycle.outlook.fleet) == before) is not leave

@@ -61,7 +61,7 @@ def test_where_one_card_has_too_little_nothing_is_reserved():
 
 def test_what_a_quota_does_not_allow_is_refused():
     cluster = reserved()
-    cluster.set_quota("team", Quota(total_requests=Caps(vram_bytes=18 * GIB)))
+    cluster.quotas.set("team", Quota(total_requests=Caps(vram_bytes=18 * GIB)))
     assert not isinstance(cluster.charge_unevenly("new", {"g1": 8 * GIB}), Refusal)
     assert isinstance(cluster.charge_unevenly("new", {"g1": 8 * GIB + 1}), Refusal)
     assert cluster.held("new") is None

@@ -265,7 +265,7 @@ def test_a_bound_pod_holds_cards_even_if_filters_would_refuse_it(against: str):
     world = World(a_node("a", "A0", "A1"))
     pod = a_pod("foreign", "a", **({"numa_pairs": "gpu~intel.com/sriov=required"} if against == "zones" else {}))
     if against == "quota":
-        world.cluster.set_quota("default", Quota(total_limits=Caps(vram_bytes=0), max_workers=None, max_cores_ppm=0))
+        world.cluster.quotas.set("default", Quota(total_limits=Caps(vram_bytes=0), max_workers=None, max_cores_ppm=0))
     elif against == "labels":
         pod["spec"]["nodeSelector"] = {"disk": "fast"}
     asked = read_pod({**pod, "metadata": {**pod["metadata"], "uid": "uid-foreign"}})

@@ -772,13 +772,13 @@ def is_freed(world: World) -> None:
 
 
 def may_have_more(world: World) -> None:
-    world.books.set_quota("x", Quota(max_workers=1))
+    world.books.quotas.set("x", Quota(max_workers=1))
 
 
 @pytest.mark.parametrize("change", [lapses, is_freed, may_have_more])
 def test_there_is_news_whenever_the_books_have_changed(change: Callable[[World], None]) -> None:
     world = World(machine("a", 1), machine("b", 1))
-    world.books.set_quota("x", Quota(max_workers=0))
+    world.books.quotas.set("x", Quota(max_workers=0))
     world.books.offers(pod("expected", queue="y"), ["a"])
     world.come(pod("p"))
     assert world.gates.has_news

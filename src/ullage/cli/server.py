@@ -21,9 +21,10 @@ from ullage.cli.loading import loading
 from ullage.client.api import Api
 from ullage.client.endpoint import LOG_FILE, ServerEndpoint, configured, home, local, make_home, silent_service
 from ullage.client.local import INSTALL, answers, missing_packages, require_answer
+from ullage.client.patience import NotConnected, Patience
 from ullage.client.silence import UNANSWERED_S
 from ullage.client.spec import working_directory
-from ullage.client.transport import NotConnected, Patience, Transport
+from ullage.client.transport import Transport
 from ullage.model.error import Conflict, Unavailable
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from ullage.cli.exits import caution, complain
 from ullage.cli.job import JobRequest, add_job, job_of
 from ullage.client.api import Api
 from ullage.client.local import reach
+from ullage.client.patience import NotConnected
 from ullage.client.placeable import refuse_unplaceable
-from ullage.client.transport import NotConnected
 from ullage.model.error import NotFound, UllageError, Unplaceable
 
 CANCEL_S = 5.0

@@ -8,7 +8,8 @@ from contextlib import closing
 
 from ullage.client.api import Api
 from ullage.client.endpoint import ServerEndpoint, configured, home, local, nearby, silent_service
-from ullage.client.transport import RETRY_S, NotAnswered, Transport
+from ullage.client.patience import NotAnswered
+from ullage.client.transport import RETRY_S, Transport
 from ullage.model.error import UllageError, Unavailable
 
 SERVER_PACKAGES = ("alembic", "numpy", "sqlalchemy", "starlette", "uvicorn")

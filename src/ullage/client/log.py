@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from ullage.client.api import WHOLE_LOG, Api, LogPart
-from ullage.client.transport import NotAnswered, NotConnected
+from ullage.client.patience import NotAnswered, NotConnected
 from ullage.model.error import Unavailable
 from ullage.wire.session import TaskBody
 

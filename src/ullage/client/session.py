@@ -17,12 +17,12 @@ from ullage.client.chunk import flattened
 from ullage.client.future import TaskFuture
 from ullage.client.log import TaskLog
 from ullage.client.mapping import MapOptions
+from ullage.client.patience import Patience
 from ullage.client.pickling import Prepare
 from ullage.client.program import ProgramEnds, ProgramResult, program_of, run_program
 from ullage.client.results import as_they_end, in_order, outcome_of, result_of, with_progress
 from ullage.client.session_log import SessionLog
 from ullage.client.spec import seconds_of
-from ullage.client.transport import Patience
 from ullage.client.unsendable import Unsendable
 from ullage.model.error import Conflict, UllageError, Unavailable
 from ullage.wire.explanation import Explanation

@@ -26,7 +26,8 @@ from ullage.client import local_socket
 from ullage.client.answer import JSON, MSGPACK, error_of, may_be_repeated
 from ullage.client.body import encode_body
 from ullage.client.endpoint import ServerEndpoint
-from ullage.client.silence import GONE_S, UNANSWERED_S, Silence
+from ullage.client.patience import NotAnswered, NotConnected, Patience
+from ullage.client.silence import UNANSWERED_S, Silence
 from ullage.model.error import Conflict, DiskFull, Forbidden, InvalidRequest, UllageError, Unavailable
 from ullage.model.name import check_name
 
@@ -41,8 +42,6 @@ RETRY_S = 60.0
 STALLED_S = 8.0
 """Seconds after which a stream without a byte is given up; a server that is there sends one every two seconds."""
 
-_FIRST_PAUSE_S = 0.02
-_LONGEST_PAUSE_S = 1.0
 _OK = range(200, 300)
 _ROOT = 0
 _TLS_ALERT = "\x15\x03"
@@ -76,56 +75,6 @@ def path_of(kind: str, *parts: str | int, **query: str | float | None) -> str:
     given = {name: value for name, value in query.items() if value is not None}
     path = "/".join(quote(str(part), safe="") for part in ("v1", kind, *parts))
     return f"/{path}?{urlencode(given)}" if given else f"/{path}"
-
-
-class Patience:
-    """Pauses between attempts, each twice as long as the one before, until `seconds` pass without success."""
-
-    def __init__(
-        self,
-        seconds: float,
-        sleep: Callable[[float], None] = time.sleep,
-        silence: Silence | None = None,
-        show: Callable[[str], object] | None = None,
-    ) -> None:
-        """`show` gets the report of a long wait in a program that does not set `Silence.show`."""
-        self._seconds = seconds
-        self._sleep = sleep
-        self._silence = silence
-        self._show = show
-        self._ends = 0.0
-        self._restart()
-
-    def renew(self) -> None:
-        """Start again after a success."""
-        self._restart()
-        if self._silence is not None:
-            self._silence.end()
-
-    def shorten(self, seconds: float) -> None:
-        """Wait at most `seconds` without success from now on."""
-        self._seconds = min(self._seconds, seconds)
-        self._ends = min(self._ends, time.monotonic() + self._seconds)
-
-    def _restart(self) -> None:
-        self._ends = time.monotonic() + self._seconds
-        self._pause = _FIRST_PAUSE_S
-
-    def wait(self, reason: UllageError) -> None:
-        """Pause before the next attempt.
-
-        Raises:
-            UllageError: `reason`, when the time is over.
-
-        """
-        left_s = self._ends - time.monotonic()
-        if self._pause > left_s:
-            raise reason
-        unanswered = isinstance(reason, NotAnswered)  # which took its time already
-        if self._silence is not None and (unanswered or self._seconds - left_s >= GONE_S):
-            self._silence.report(reason.message if unanswered else "no server answers", left_s, self._show)
-        self._sleep(self._pause)
-        self._pause = min(2 * self._pause, _LONGEST_PAUSE_S)
 
 
 class Transport:
@@ -415,14 +364,6 @@ class Transport:
 
 def _closed_here() -> Conflict:
     return Conflict("the client is closed; create a new one with ullage.connect()", code="client-closed")
-
-
-class NotConnected(Unavailable):
-    """The request was not sent, so any request may be repeated."""
-
-
-class NotAnswered(Unavailable):
-    """A server accepted the request, but did not answer in time."""
 
 
 class _LocalConnection(http.client.HTTPConnection):

@@ -68,7 +68,7 @@ class ResourceQuotas:
                 there[name] = self._read(found, family, own, last)
             quota = quota_of((each.hard for each in there.values()), family)
             faults = "; ".join(each.fault for each in there.values() if each.fault)
-            self._cluster.set_quota(quota_name(namespace, family.name), quota, faults)
+            self._cluster.quotas.set(quota_name(namespace, family.name), quota, faults)
             if not there:
                 del self._hard[namespace, family]
 

@@ -29,11 +29,11 @@ from ullage.core.placing.uneven import NO_AMOUNTS, lacking
 from ullage.core.topology.rules import AS_USUAL, ZoneRules
 from ullage.core.verdict.cards import charge_on
 from ullage.core.verdict.partition import slices_on
-from ullage.core.verdict.quota import Quotas, asked_of
+from ullage.core.verdict.quota import Quotas
 from ullage.model.affinity import ANY_NODE
 from ullage.model.alignment import Alignment
 from ullage.model.allocation import Allocation, AllocationState, Charge, Slot
-from ullage.model.claim import Claim, Request
+from ullage.model.claim import Request
 from ullage.model.compute import HostRoom
 from ullage.model.error import Conflict, NotFound, invalid
 from ullage.model.family_ids import family_ids, further_ids
@@ -41,11 +41,9 @@ from ullage.model.gpu import Gpu
 from ullage.model.holding import Use
 from ullage.model.node import Node
 from ullage.model.nomination import Nomination
-from ullage.model.part import Isolation, Part
+from ullage.model.part import Isolation
 from ullage.model.profile import Profiles
 from ullage.model.profiles import SHIPPED
-from ullage.model.quantity import PPM
-from ullage.model.quota import Quota
 from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
 from ullage.model.topology import ZonePolicy
@@ -53,6 +51,7 @@ from ullage.service.asked_nodes import AskedNodes, NodeRows
 from ullage.service.expected_places import ExpectedPlaces
 from ullage.service.holders import Holders
 from ullage.service.node_offers import NodeOffers
+from ullage.service.pod_quotas import PodQuotas
 from ullage.service.rejected_nodes import RejectedNodes
 
 _REFUSED_THERE = NodeRefusal((Rejection(Code.REFUSED_THERE, Cure.NODE_CHANGE),), 0, helps=False)
@@ -75,6 +74,7 @@ class Cluster:
             Fleet((), profiles=profiles, zone_rules=zone_rules), replace(rules, any_pool=True)
         )
         self.holders = Holders(self.allocator)
+        self.quotas = PodQuotas(self.allocator)
         self._now = now
         self._expected = ExpectedPlaces(self.allocator, clock, now)
         self._owed: dict[str, Nomination] = {}
@@ -431,35 +431,6 @@ class Cluster:
         """End the reservation of a place for a request, if there is one."""
         self._expected.replaced(uid)
         self.allocator.withdraw(uid)
-
-    def set_quota(self, namespace: str, quota: Quota | None, fault: str = "") -> None:
-        """Set the quota of a namespace, or remove it with None. Nothing is evicted.
-
-        `fault` says what of the quota cannot be read; refusals by the quota show it.
-        """
-        rules = self.allocator.rules
-        left = rules.quotas.without(namespace)
-        if quota is not None:
-            left = replace(left, quotas={**left.quotas, namespace: quota})
-        if fault:
-            left = replace(left, faults={**left.faults, namespace: fault})
-        if left != rules.quotas:
-            self.allocator.rules = replace(rules, quotas=left)
-
-    def over_quota(self, requirement: ResourceRequirement, claim: Claim) -> Rejection | None:
-        """Return why quotas refuse one more such request; None if they allow it.
-
-        A part that depends on the card counts nothing here, but counts when the request is placed.
-        """
-        part, limit = requirement.part or Part(), claim.limit
-        asked = asked_of(
-            Part(part.compute_gflops, part.vram_bytes),
-            None if limit is None else Part(limit.compute_gflops, limit.vram_bytes),
-            requirement.gpu_count,
-            requirement.gpu_count * (PPM if requirement.whole else part.compute_ppm),
-        )
-        refused = self.allocator.rules.quotas.check(self.allocator.fleet.usage, claim.quota_name, asked)
-        return refused[0] if refused else None
 
     def victims(
         self, request: Request, candidates: Mapping[str, Sequence[str]], budgets: Budgets = NO_BUDGETS

@@ -20,9 +20,9 @@ from operator import sub
 import numpy as np
 import numpy.typing as npt
 
+from ullage.core.books.card_room import takes_part
 from ullage.core.books.inventory import Inventory
 from ullage.core.books.modes import mode_of, modes_of
-from ullage.core.books.places import share_a_place
 from ullage.core.books.usage import OtherUsage, Usage, usage_of
 from ullage.core.kernel import columns as at
 from ullage.core.kernel.charge import LARGEST_SIZE, TAKEN_COLUMNS, follow_all
@@ -33,7 +33,6 @@ from ullage.model.allocation import Allocation, AllocationState, Charge
 from ullage.model.error import Conflict, NotFound
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node, NodeState
-from ullage.model.part import Isolation
 from ullage.model.profile import Profiles
 from ullage.model.profiles import SHIPPED
 from ullage.model.request import MAX_CARDS, ResourceRequirement
@@ -263,18 +262,14 @@ class Fleet(Inventory):
 
     def _check_room(self, allocation: Allocation, cards: Sequence[int]) -> None:
         for position, card in enumerate(cards):
+            users = self.holders[card]
             if allocation.charges:
                 charge = allocation.charges[position]
-                held = None in self.holders[card].values()
-                held |= _is_full(self.cards[card], charge, len(self.holders[card]))
-                held |= charge.compute > self.compute_free[card] or charge.vram > self.vram_free[card]
-                if charge.slot is not None:
-                    users = (other for other in self.holders[card].values() if other is not None)
-                    others = (slot for other in users for slot in other.slots)
-                    held |= share_a_place(self.profiles, self.cards[card], (*charge.slots, *others))
+                fits = charge.compute <= self.compute_free[card] and charge.vram <= self.vram_free[card]
+                fits = fits and takes_part(self.profiles, self.cards[card], users.values(), charge)
             else:
-                held = bool(self.holders[card])
-            if held:
+                fits = not users
+            if not fits:
                 raise Conflict(f"a card of {allocation.id} is held by another", code="card-held")
 
     def _put(self, key: str, allocation: Allocation | None, cards: Sequence[int] = ()) -> None:
@@ -471,12 +466,6 @@ def age_of(allocation: Allocation) -> float | None:
     In seconds since the epoch.
     """
     return allocation.bound_at if allocation.assumed_at is None else allocation.assumed_at
-
-
-def _is_full(gpu: Gpu, charge: Charge, users: int) -> bool:
-    """Return whether so many users are all that may have parts of a card."""
-    parts = charge.isolation is not Isolation.PARTITIONED
-    return parts and gpu.max_users is not None and users >= gpu.max_users
 
 
 def _as_numbers(rows: at.Rows) -> memoryview:

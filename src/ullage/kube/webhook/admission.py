@@ -26,9 +26,9 @@ def over_quota(cluster: Cluster) -> OverQuota:
     """Return a function: why the quotas of the cluster refuse a pod, whose containers may share cards."""
 
     def sentence(asked: PodRequest) -> str:
-        refused = cluster.over_quota(asked.requirement, asked.claim)
+        refused = cluster.quotas.exceeded(asked.requirement, asked.claim)
         for together in asked.together if refused is not None else ():
-            if cluster.over_quota(together, asked.claim) is None:
+            if cluster.quotas.exceeded(together, asked.claim) is None:
                 return ""
         return "" if refused is None else f"{refused.code.value}: {reject_text(refused)}"
 
