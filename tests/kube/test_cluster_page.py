@@ -207,6 +207,38 @@ async def test_a_plan_is_what_the_pod_gets_and_reserves_nothing(server: ApiServe
         assert recorded(server)[-1:] == [] or all(name != "wants" for name, _, _ in recorded(server))
 
 
+async def test_a_plan_of_a_pod_names_what_is_not_read(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", hami_node("a", "GPU-a-0", mib=16_000))
+    wants = a_pod("wants", colour="red")
+    wants["spec"]["containers"][0]["resources"]["limits"] |= {"nvidia.com/gpumemory": "20000"}
+    async with page(server, api) as up:
+        unknown, unread = (await up.plan(pod=wants)).warnings
+        assert unknown == "metadata.annotations.ullage.io/colour: it is not read"
+        assert unread.endswith("did you mean nvidia.com/gpumem?")
+        for cards in (0, 1):
+            misspelt = a_pod("misspelt", cards, **{"vram-reqest": "1Gi"})
+            answer = await up.browser.post("/v1/plan", content=json.dumps({"pod": misspelt}))
+            assert (answer.status_code, "did you mean ullage.io/vram-request?" in answer.text) == (400, True)
+
+
+async def test_more_cards_than_the_largest_node_has_are_never_free(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_node("a", 1), a_node("b", 2))
+    async with page(server, api) as up:
+        for pod in put(server, "pods", a_pod("one", 1), a_pod("two", 2)):
+            assert (await up.place(pod, ["a", "b"]))[0] == "!"
+        plan = await up.plan(pod=a_pod("wide", 3))
+        assert plan.refusal is not None
+        assert not plan.refusal.curable
+        assert "the largest node has 2 cards" in plan.refusal.message
+        assert "waiting does not help" in plan.refusal.message
+        plan = await up.plan(pod=a_pod("pooled", gpupool="none-has-it"))
+        assert plan.refusal is not None
+        assert "the card is of another pool: there are cards of no pool " in plan.refusal.message
+        plan = await up.plan(pod=a_pod("tiny", 0, **{"vram-request": "99999999999"}))
+        assert plan.refusal is not None
+        assert plan.refusal.message.startswith("asks for 99999999999 bytes on one card")
+
+
 async def test_a_plan_of_a_pod_follows_bindings(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_machine("n1", {"GPU-1": "1", "GPU-2": ""}))
     put(server, "gpubindings", a_binding("b", "GPU-1", "comfyui", "alice", "default", memory=4096))

@@ -148,7 +148,7 @@ SAID: dict[str, tuple[str, ...]] = {
     ),
     "ours-pool": (
         "pool=serving",
-        "the card is of another pool: there are no pool, training",
+        "the card is of another pool: there are cards of no pool, training",
         "; name a pool that is there, or add nodes to it; ",
     ),
     "ours-pool-is-small": (

@@ -271,6 +271,19 @@ def test_a_field_of_another_type_is_refused_with_its_path():
         simulated(spec=containers(needs("much")), tflops_request="1")
 
 
+def test_words_that_are_not_read_are_named_as_at_creation():
+    answer = simulated(
+        spec={"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpumemory": "1"}}}]},
+        vram_request="1Gi",
+        colour="red",
+    )
+    unread, unknown = sorted(answer["warnings"], key=lambda text: "colour" in text)
+    assert unknown == "metadata.annotations.ullage.io/colour: it is not read"
+    assert unread.endswith("did you mean nvidia.com/gpumem?")
+    answer = simulated(vram_request="1Gi", tflops_reqest="1")
+    assert answer["warnings"][-1].startswith("admission would refuse it: ullage.io/tflops-reqest: '1' is not valid: ")
+
+
 def test_pods_of_other_schedulers_are_refused():
     document = pod(spec={"schedulerName": "default-scheduler"}, tflops_request="1")
     with pytest.raises(InvalidRequest, match=r"spec\.schedulerName") as caught:

@@ -57,6 +57,12 @@ def format_bytes(amount: int) -> str:
     return f"{amount}{_UNITS[power - 1].upper()}i" if power else str(amount)
 
 
+def say_bytes(amount: int) -> str:
+    """Return `format_bytes` for a sentence, with the unit of a number that has no suffix: `1000 bytes`."""
+    text = format_bytes(amount)
+    return f"{text} bytes" if amount and text.isdecimal() else text
+
+
 def parse_count(text: str, field: str, maximum: int) -> int:
     """Return a plain count in ASCII digits, at most `maximum`.
 

@@ -34,6 +34,7 @@ from ullage.wire.pod import (
     compose_request,
     parse_pod,
 )
+from ullage.wire.unread_words import check_misspelt, unread_words
 
 SCHEDULERS = ("ullage",)
 """Names of the scheduler whose pods are simulated."""
@@ -64,7 +65,8 @@ def simulate_schedule(
     check_scheduler(document, schedulers)
     nodes = len(allocator.fleet.nodes)
     try:
-        reader = PodReader(PodSettings(domain, defaults=defaults))
+        settings = PodSettings(domain, defaults=defaults)
+        reader = PodReader(settings)
         composed = reader(document) or compose_request(document, domain, defaults=defaults)
         request = Request(composed.uid or _NOT_CREATED, composed.requirement, composed.claim)
         decision = allocator.simulate(request)
@@ -72,7 +74,8 @@ def simulate_schedule(
         refused = wire.SimulateSchedule(schedule_result=wire.ScheduleResult(), error=wire.pod_error(error, nodes))
         return lambda: refused
     simulation = _Simulation(allocator, request, decision)
-    return lambda: simulation.answer((*composed.warnings, *_admission(composed)))
+    unread = unread_words(document, composed, settings)
+    return lambda: simulation.answer((*unread, *composed.warnings, *_admission(document, composed, settings)))
 
 
 def allocation_report(fleet: Fleet, shown: Container[str]) -> AllocationReport:
@@ -97,11 +100,12 @@ def allocation_report(fleet: Fleet, shown: Container[str]) -> AllocationReport:
     )
 
 
-def _admission(pod: PodRequest) -> tuple[str, ...]:
+def _admission(document: Document, pod: PodRequest, settings: PodSettings) -> tuple[str, ...]:
     if pod.further:
         others = ", ".join(each.family for each in pod.further)
         return (f"it also requests cards of {others}; this is the place of those of {pod.family} alone",)
     try:
+        check_misspelt(document, settings)
         check_admission(pod)
     except InvalidAnnotation as error:
         return (f"admission would refuse it: {error.message}",)

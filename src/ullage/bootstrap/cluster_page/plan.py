@@ -24,6 +24,7 @@ from ullage.wire.allocation import UNNAMED, PlanBody
 from ullage.wire.cluster_view import ClusterPlan
 from ullage.wire.decoding import decode_body
 from ullage.wire.document import Document
+from ullage.wire.unread_words import check_misspelt, unread_words
 
 _MOST_SCORES = 100
 """Nodes of a plan for a pod, the best first."""
@@ -60,6 +61,7 @@ def _of_pod(front: Front, pod: Document, namespace: str) -> PlanBody:
     if not isinstance(metadata, dict):
         raise invalid("pod.metadata", metadata, "give a whole pod")
     pod = {**pod, "metadata": {"namespace": namespace, **metadata, "uid": UNNAMED}}
+    check_misspelt(pod, front.context.pod_settings)
     asked = front.context.read_pod(pod)
     if asked is None:
         raise invalid("pod", metadata.get("name"), "it asks for no card, so Ullage leaves it to kube-scheduler")
@@ -72,7 +74,8 @@ def _of_pod(front: Front, pod: Document, namespace: str) -> PlanBody:
     if plan.refusal is not None:
         sentence = why_nowhere(front.cluster, found.by_family)
         plan = msgspec.structs.replace(plan, refusal=msgspec.structs.replace(plan.refusal, message=sentence))
-    return msgspec.structs.replace(plan, warnings=[*plan.warnings, *asked.warnings])
+    unread = unread_words(pod, asked, front.context.pod_settings)
+    return msgspec.structs.replace(plan, warnings=[*plan.warnings, *unread, *asked.warnings])
 
 
 def _outcome(front: Front, found: Examined) -> Choice | Refusal:

@@ -147,7 +147,7 @@ def _kinds(fleet: Fleet, asked: CardSelector, rows: Iterable[int], code: Code | 
     if code not in KINDS:
         return ()
     name = KINDS[code]
-    none = "no pool" if code is Code.WRONG_POOL else "unknown"
+    none = "cards of no pool" if code is Code.WRONG_POOL else "unknown"
     gpus = (gpu for row in rows for gpu in fleet.nodes[row].gpus)
     values = (getattr(gpu, name) for gpu in gpus if not _is_of_kind(asked, gpu, code))
     found = Counter(none if value in (None, "") else str(value) for value in values)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from ullage.core.explaining.cures import cure_text
 from ullage.core.explaining.nowhere import KINDS, OF_NODES, Nowhere, RefusalCause
 from ullage.core.verdict.sentences import MEANINGS, reject_text, show_amount
 from ullage.model.counted import counted
-from ullage.model.quantity import PPM, format_bytes, format_decimal
+from ullage.model.quantity import PPM, format_bytes, format_decimal, say_bytes
 from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import show_milli
@@ -37,7 +38,7 @@ def cards_text(asked: ResourceRequirement) -> str:
             if count == 1
             else (f"{format_decimal(part.fraction_ppm)} of each of {count} cards")
         )
-    amounts = [format_bytes(part.vram_bytes)] if part.vram_bytes else []
+    amounts = [say_bytes(part.vram_bytes)] if part.vram_bytes else []
     amounts += [f"{_percent(part.vram_ppm)} of the vram"] if part.vram_ppm else []
     amounts += [f"{show_milli(part.compute_gflops)} TFLOPS"] if part.compute_gflops else []
     amounts += [f"{_percent(part.compute_ppm)} of the compute"] if part.compute_ppm else []
@@ -59,12 +60,17 @@ def nowhere_text(found: Nowhere, say: Callable[[ResourceRequirement], str] = ask
     first, *others = found.causes
     parts = [f"asks for {asked_text(found.asked)}", f"{_nearest(found, first.rejection)} ({looked} looked at)"]
     if found.smaller is None:
-        parts.append(cure_text(first.rejection))
+        parts.append(cure_text(_never_free(found, first.rejection)))
     else:
         words = say(found.smaller) or asked_text(found.smaller)
         parts.append(f"{words} would fit on {counted(found.room, 'node')} now")
     parts += [f"{_counted(cause)}: {_meaning(cause.rejection)}" for cause in others]
     return "; ".join(filter(None, parts))
+
+
+def _never_free(found: Nowhere, nearest: Rejection) -> Rejection:
+    """Return a rejection that freed cards do not cure where more are asked than the largest node has."""
+    return replace(nearest, cure=Cure.NODE_CHANGE) if found.asked.gpu_count > found.most > 0 else nearest
 
 
 def _nearest(found: Nowhere, nearest: Rejection) -> str:

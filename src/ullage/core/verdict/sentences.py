@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ullage.core.verdict.mismatch import mismatch_text
-from ullage.model.quantity import PPM, format_bytes, format_decimal
+from ullage.model.quantity import PPM, format_decimal, say_bytes
 from ullage.model.quota import WHOLE_PERCENT, QuotaAlarm, QuotaCondition
 from ullage.model.rejection import Code, Cure, QuotaFigures, Rejection
 from ullage.model.resources import show_milli
@@ -346,7 +346,7 @@ def _noun(amount: str, several: str) -> str:
 
 
 def _amount(resource: str, amount: int) -> str:
-    return format_bytes(amount) if resource == MEMORY or resource.startswith(HUGEPAGES) else str(amount)
+    return say_bytes(amount) if resource == MEMORY or resource.startswith(HUGEPAGES) else str(amount)
 
 
 def _core_numbers(rejection: Rejection) -> str:
@@ -389,7 +389,7 @@ def _show_resource(resource: str, amount: int) -> str:
         return show_milli(amount)
     if resource == "cores":
         return _show_cores(amount)
-    return format_bytes(amount) if resource.endswith(".vram") else str(amount)
+    return say_bytes(amount) if resource.endswith(".vram") else str(amount)
 
 
 def _show_cores(ppm: int) -> str:
@@ -400,7 +400,7 @@ def _show_cores(ppm: int) -> str:
 def show_amount(code: Code, amount: int) -> str:
     """Return an amount of a rejection in the unit people read."""
     if code in _BYTES:
-        return format_bytes(amount)
+        return say_bytes(amount)
     if code is Code.GPU_SHARE:
         return format_decimal(amount)
     if code in _GFLOPS:

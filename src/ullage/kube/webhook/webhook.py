@@ -14,7 +14,7 @@ from typing import Literal
 
 from ullage.kube.webhook.bound_cards import BoundCounts, ask_for_bound
 from ullage.kube.webhook.words_to_claims import WordsToClaims
-from ullage.model.error import InvalidRequest, UllageError, invalid, invalid_annotation
+from ullage.model.error import InvalidRequest, UllageError, invalid
 from ullage.model.name import check_name
 from ullage.model.queue import ROOT, Queue
 from ullage.wire.admission import Review
@@ -23,7 +23,6 @@ from ullage.wire.document import Document, mapping, mappings, section, text
 from ullage.wire.hami.admission import check_pod, ignores
 from ullage.wire.hami.mig import MIG_ALLOCATIONS, keeps_slices
 from ullage.wire.hami.results import NODE, adds_devices, result_keys
-from ullage.wire.ineffective_keys import ineffective_annotations, ineffective_resources
 from ullage.wire.json_patch import JsonPatch
 from ullage.wire.pod import Dialect, PodRequest, check_admission, gang_annotations
 from ullage.wire.pod.alignment import zone_annotations
@@ -31,7 +30,8 @@ from ullage.wire.pod.bind import OUTPUT, REMOVED
 from ullage.wire.pod.gate import GATE_ANNOTATIONS, gate_of
 from ullage.wire.pod.keys import comma_list
 from ullage.wire.pod.placement import DECISION
-from ullage.wire.unknown_keys import UnknownKey, unknown_annotations, unknown_labels, unknown_resources
+from ullage.wire.unknown_keys import unknown_annotations, unknown_labels
+from ullage.wire.unread_words import check_misspelt, unread_resources
 from ullage.wire.vendors.completion import hiding_variables, webhook_amounts, webhook_annotations, webhook_variables
 from ullage.wire.vendors.container_request import FamilyRequest
 from ullage.wire.vendors.family import Family
@@ -138,16 +138,13 @@ class Webhook:
         spec = mapping(pod.get("spec"), "spec")
         if ignores(_labels(pod)) or not self._is_ours(spec):
             return patch, warnings
-        self._check_misspelt(pod, unknown)
+        check_misspelt(pod, self.reader.settings, unknown)
         if not spec.get("containers"):
             raise invalid("spec.containers", spec.get("containers"), "a pod has containers")
         self._gate_claims(patch, spec)
-        warnings = *warnings, *unknown_resources(pod, self._families)
         clean = {**pod, "metadata": {**mapping(patch.document.get("metadata"), "metadata"), **_namespace(pod)}}
         asked = self.reader(clean)
-        split = () if asked is None else asked.container_gpu_counts
-        warnings = *warnings, *ineffective_resources(clean, self._families, split)
-        warnings = *warnings, *ineffective_annotations(clean, asked, self.reader.settings)
+        warnings = *warnings, *unread_resources(clean, asked, self.reader.settings)
         if asked is None:
             self._hide_cards(patch, clean)
             return patch, (*warnings, *self._without_cards(clean))
@@ -174,19 +171,6 @@ class Webhook:
                 f"spec.schedulerName is not {scheduler or 'that of Ullage'}, so only the kubelet of its node aligns it"
             )
             yield f"metadata.annotations.{key}: {fix}"
-
-    def _check_misspelt(self, pod: Document, unknown: Iterable[UnknownKey]) -> None:
-        """Refuse a key that would be a request if spelt correctly: the pod would run with another request, or none.
-
-        Raises:
-            InvalidAnnotation: a key resembles one of ours.
-
-        """
-        own = f"{self._domain}/"
-        for each in unknown:
-            if each.similar != each.key and each.key.startswith(own) and each.similar.startswith(own):
-                fix = f"it is not read; did you mean {each.similar}?"
-                raise invalid_annotation(each.key, _annotations(pod)[each.key], fix)
 
     def _check_unchanged(self, review: Review) -> None:
         """Check that the placement annotations of a pod are unchanged, and its request where it is fixed.
