@@ -28,7 +28,7 @@ from ullage.core.placing.decision import Refusal
 from ullage.core.placing.rules import Rules
 from ullage.core.verdict.quota import Quotas
 from ullage.model.allocation import Allocation
-from ullage.model.claim import Claim, GangClaim, Request
+from ullage.model.claim import Claim, GangClaim, Request, Subgroup
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.part import Part
@@ -60,6 +60,7 @@ __all__ = [
     "Request",
     "ResourceRequirement",
     "Rules",
+    "Subgroup",
 ]
 
 

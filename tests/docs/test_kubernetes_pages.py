@@ -23,7 +23,10 @@ from ullage.cli import kubectl
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.events import Reason
 from ullage.kube.mirror.cards import RegisteredCards
+from ullage.kube.queues.levels import Levels
+from ullage.kube.queues.subgroups import KAI_LABEL, Division, of_subgroups
 from ullage.kube.webhook.webhook import AdmissionSettings, Webhook
+from ullage.model.claim import Subgroup
 from ullage.wire.pod.gate import gate_of
 
 schemas = pytest.importorskip(
@@ -42,6 +45,7 @@ INSTALL, PLACE, WAIT, CLAIM, BIND, LOOK = (
         "look-at-the-cluster",
     )
 )
+KAI = "docs/how-to/come-from-kai.md"
 PAGES = (INSTALL, PLACE, WAIT, CLAIM, BIND, LOOK)
 CHART = ROOT / "charts/ullage"
 NEWEST = "1.36"
@@ -137,6 +141,14 @@ def test_the_pod_in_a_queue_waits_behind_a_gate(tmp_path: Path) -> None:
     read = read_settings(tmp_path / "ullage.toml")
     webhook = Webhook(AdmissionSettings(queues=read.kube.queues, tree=read.share_tree()))
     assert admitted(pod, webhook)["spec"]["schedulingGates"] == [{"name": gate_of("ullage.io")}]
+
+
+def test_the_group_with_subgroups_is_read() -> None:
+    (group,) = documents(KAI)
+    levels = Levels(topologies={"tree": ("block", "rack")})
+    for name, members in (("prefill", 4), ("decode", 8)):
+        found = of_subgroups(group["spec"], {KAI_LABEL: name}, levels)
+        assert found == Division(12, 2, (Subgroup(name, members, "rack", "rack"),))
 
 
 def test_a_scheduler_of_ones_own_asks_as_that_of_the_chart() -> None:

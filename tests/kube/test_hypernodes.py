@@ -13,7 +13,8 @@ from tests.kube.test_front import a_node, a_pod, put
 from tests.kube.test_queue_admission import pods_of, story, waiting
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.kinds import KAI_POD_GROUPS
-from ullage.kube.queues.pod_groups import MAKERS, Levels, Near
+from ullage.kube.queues.levels import Levels, Near
+from ullage.kube.queues.pod_groups import MAKERS
 from ullage.model.error import UllageError
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
@@ -63,17 +64,6 @@ def test_groups_of_volcano_may_name_the_tier() -> None:
         VOLCANO.near({"networkTopology": {"highestTierName": "row"}}, levels)
 
 
-def test_the_size_of_a_group_of_volcano_is_its_own_or_that_of_its_subgroups() -> None:
-    parts = [{"subGroupSize": 4, "minSubGroups": 2}, {"minSubGroups": 1}, {"subGroupSize": 3}]
-    assert VOLCANO.least({"minMember": 4}) == 4
-    assert VOLCANO.least({"minMember": 4, "subGroupPolicy": parts}) == 9
-    assert VOLCANO.least({"minMember": 12, "subGroupPolicy": parts}) == 12
-    assert VOLCANO.least({"subGroupPolicy": parts}) == 9
-    assert VOLCANO.least({}) is None
-    with pytest.raises(UllageError, match=r"spec.subGroupPolicy\[0\].networkTopology.* levels of a subgroup"):
-        VOLCANO.least({"minMember": 4, "subGroupPolicy": [{"networkTopology": {"highestTierAllowed": 1}}]})
-
-
 def test_groups_of_kubernetes_name_a_label() -> None:
     spec = {"schedulingConstraints": {"topology": [{"key": "rack"}]}}
     assert NATIVE.near(spec, Levels()) == Near("rack", "rack")
@@ -110,15 +100,6 @@ def test_levels_of_kai_that_are_not_there_are_named(topology: str, required: str
     asked = {"topology": topology, "requiredTopologyLevel": required, "preferredTopologyLevel": preferred}
     with pytest.raises(UllageError, match=named):
         KAI.near({"topologyConstraint": asked}, TREE)
-
-
-def test_the_size_of_a_group_of_kai_is_its_own_or_that_of_its_subgroups() -> None:
-    parts = [{"name": "all"}, {"name": "a", "parent": "all", "minMember": 2}, {"name": "b", "minMember": 3}]
-    assert KAI.least({"minMember": 4, "subGroups": parts}) == 4
-    assert KAI.least({"subGroups": parts}) == 5
-    assert KAI.least({"minMember": 0, "subGroups": parts}) == 0, "its members start one by one"
-    with pytest.raises(UllageError, match="levels of a subgroup are not supported"):
-        KAI.least({"subGroups": [{"name": "a", "topologyConstraint": {"requiredTopologyLevel": "rack"}}]})
 
 
 async def test_a_gang_of_kai_goes_to_one_domain_of_its_topology(

@@ -8,8 +8,9 @@ import pytest
 from tests.kube.conftest import define, until
 from tests.kube.control_plane import ControlPlane
 from tests.kube.test_scheduler import Watched, a_pod, answering, create, machines, scheduled
-from ullage.kube.client.changes import Create
-from ullage.kube.client.kinds import POD_GROUPS
+from ullage.kube.client.changes import Create, Patch
+from ullage.kube.client.kinds import KAI_POD_GROUPS, KAI_TOPOLOGIES, NODES, POD_GROUPS
+from ullage.kube.queues.subgroups import KAI_LABEL
 from ullage.model.queue import Queue
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
@@ -81,3 +82,39 @@ async def test_gangs_start_whole_among_others_and_a_wide_pod_is_not_passed(
             await finish(kubelets, watched, "s")
             await until(lambda: len(names(watched, "g")) == 4, "all of the gang run", 60)
             assert front.admission.gates.figures()["y"].opened == 4
+
+
+async def test_subgroups_of_kai_start_together_each_in_its_rack(scheduled: tuple[ControlPlane, int]) -> None:
+    plane, port = scheduled
+    async with machines(plane, a0=1, a1=1, b0=1, b1=1, b2=1) as (api, _, watched):
+        for kind in (KAI_POD_GROUPS, KAI_TOPOLOGIES):
+            await define(api, kind)
+        for name in ("a0", "a1", "b0", "b1", "b2"):
+            await api.write(Patch(NODES, name, {"metadata": {"labels": {"rack": name[:1]}}}))
+        tree = {"metadata": {"name": "tree"}, "spec": {"levels": [{"nodeLabel": "rack"}]}}
+        await api.write(Create(KAI_TOPOLOGIES, tree))
+        near = {"topology": "tree", "requiredTopologyLevel": "rack"}
+        parts = [{"name": name, "minMember": n, "topologyConstraint": near} for name, n in (("two", 2), ("three", 3))]
+        await api.write(Create(KAI_POD_GROUPS, {"metadata": {"name": "k"}, "spec": {"subGroups": parts}}, "default"))
+        members = [waiting(f"{name}-{n}", "x") for name, count in (("two", 2), ("three", 3)) for n in range(count)]
+        for pod in members:
+            pod["metadata"]["annotations"]["pod-group-name"] = "k"
+            pod["metadata"]["labels"][KAI_LABEL] = pod["metadata"]["name"].partition("-")[0]
+        *first, last = members
+        await create(api, *first)
+        async with answering(api, port, *QUEUES):
+            await until(
+                lambda: any(
+                    "subgroup three has 2 of 3 members" in (pod.metadata.annotations or {}).get(f"{GATE}-waits", "")
+                    for pod in watched.mirror.objects.values()
+                ),
+                "the reason is shown",
+                60,
+            )
+            await create(api, last)
+            await until(lambda: len(watched.cards()) == 5, "all run", 120)
+            racks = {pod.metadata.name: pod.spec.node_name[:1] for pod in watched.live()}
+            assert {name: racks[name] for name in sorted(racks)} == {
+                **{f"three-{n}": "b" for n in range(3)},
+                **{f"two-{n}": "a" for n in range(2)},
+            }

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from ullage.kube.client.api import KubeApi
 from ullage.kube.client.kinds import (
@@ -17,46 +17,28 @@ from ullage.kube.client.kinds import (
 )
 from ullage.kube.client.objects import Object, Pod
 from ullage.kube.client.served import LateInformer
+from ullage.kube.queues.levels import Levels, Near, by_constraint, by_tier
+from ullage.kube.queues.subgroups import Division, of_policies, of_subgroups
 from ullage.model.claim import GangClaim
-from ullage.model.error import InvalidRequest, NotFound, invalid
-from ullage.model.quantity import MAX_INT32
-from ullage.wire.document import mapping, mappings, text, whole
-from ullage.wire.topology.hypernode import MAX_TIER, TIER_LABEL
+from ullage.model.error import InvalidRequest, NotFound
+from ullage.wire.document import mapping, mappings, text
 
 _LEAST = 2
-
-
-class Near(NamedTuple):
-    """How close members must be, as in `GangClaim`: the preferred levels of labels, and the level that is required."""
-
-    domain: str | None = None
-    within: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Levels:
-    """The levels above nodes that objects of the cluster describe.
-
-    `tiers` are those of HyperNodes, ascending, and `tier_names` those with a name. `topologies` are those of KAI by
-    name: the labels of their levels, the outermost first.
-    """
-
-    tiers: Sequence[int] = ()
-    tier_names: Mapping[str, int] = field(default_factory=dict)
-    topologies: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Maker:
     """A project with PodGroups: the versions of its kind, newest first, how a pod names a group, and its minimum size.
 
-    Also the required proximity of members, given the levels that the cluster has.
+    Also the required proximity of members, given the levels that the cluster has, and the subgroups of a group: which
+    of them a pod is in, by its labels.
     """
 
     kinds: tuple[Kind[Object], ...]
     named_by: Callable[[Pod], str | None]
     least: Callable[[Mapping[str, Any]], object]
     near: Callable[[Mapping[str, Any], Levels], Near]
+    division: Callable[[Mapping[str, Any], Mapping[str, str], Levels], Division | None] = lambda _s, _p, _l: None
 
 
 def _by_label(pod: Pod) -> str | None:
@@ -96,94 +78,19 @@ def _by_topology(spec: Mapping[str, Any], _levels: Levels) -> Near:
     return Near(keys[0], keys[0]) if keys and keys[0] else Near()
 
 
-def _by_tier(spec: Mapping[str, Any], levels: Levels) -> Near:
-    """Return that of Volcano's `networkTopology`: the lowest tier that fits; `hard` also sets the highest allowed.
-
-    Raises:
-        NotFound: no HyperNode is of a tier with that name.
-
-    """
-    asked = mapping(spec.get("networkTopology"), "spec.networkTopology")
-    if not asked:
-        return Near()
-    highest = whole(asked.get("highestTierAllowed"), "spec.networkTopology.highestTierAllowed", MAX_TIER)
-    if name := text(asked.get("highestTierName")):
-        if name not in levels.tier_names:
-            raise NotFound(f"no HyperNode is of a tier with the name {name} yet", code="topology-missing")
-        highest = levels.tier_names[name]
-    tiers = [f"{TIER_LABEL}{tier}" for tier in reversed(levels.tiers) if not highest or tier <= highest]
-    hard = text(asked.get("mode")) != "soft" and highest
-    within = f"{TIER_LABEL}{highest}" if hard else None
-    return Near(",".join(tiers) or within, within)
+def _by_network(spec: Mapping[str, Any], levels: Levels) -> Near:
+    return by_tier(spec.get("networkTopology"), "spec.networkTopology", levels)
 
 
-def _of_policies(spec: Mapping[str, Any]) -> object:
-    """Return the minimum size of a group of Volcano: its own, or that of its subgroups together if that is more.
-
-    Raises:
-        InvalidRequest: subgroups must be near each other in ways of their own.
-
-    """
-    least, subgroups = spec.get("minMember"), 0
-    for at, each in mappings(spec.get("subGroupPolicy"), "spec.subGroupPolicy"):
-        if asked := each.get("networkTopology"):
-            fix = "levels of a subgroup are not supported; name them in spec.networkTopology"
-            raise invalid(f"{at}.networkTopology", asked, fix)
-        size = whole(each.get("subGroupSize"), f"{at}.subGroupSize", MAX_INT32) or 1
-        subgroups += size * whole(each.get("minSubGroups"), f"{at}.minSubGroups", MAX_INT32)
-    return max(least, subgroups) if isinstance(least, int) else subgroups or least
-
-
-def _of_subgroups(spec: Mapping[str, Any]) -> object:
-    """Return the minimum size of a group of KAI: its own, else the sum of those of its subgroups without others below.
-
-    Raises:
-        InvalidRequest: subgroups must be near each other in ways of their own.
-
-    """
-    subgroups = [each for _, each in mappings(spec.get("subGroups"), "spec.subGroups")]
-    for number, each in enumerate(subgroups):
-        if asked := each.get("topologyConstraint"):
-            fix = "levels of a subgroup are not supported; name them in spec.topologyConstraint"
-            raise invalid(f"spec.subGroups[{number}].topologyConstraint", asked, fix)
-    parents = {text(each.get("parent")) for each in subgroups}
-    lowest = (each for each in subgroups if text(each.get("name")) not in parents)
-    least = spec.get("minMember")
-    return least if least is not None else sum(whole(each.get("minMember"), "minMember", MAX_INT32) for each in lowest)
-
-
-def _by_kai(spec: Mapping[str, Any], levels: Levels) -> Near:
-    """Return that of KAI's `topologyConstraint`: from the preferred level outwards, up to the required one.
-
-    Raises:
-        NotFound: the topology does not exist. InvalidRequest: it has no such level, or they are in the wrong order.
-
-    """
-    field_name = "spec.topologyConstraint"
-    asked = mapping(spec.get("topologyConstraint"), field_name)
-    required, preferred = text(asked.get("requiredTopologyLevel")), text(asked.get("preferredTopologyLevel"))
-    if not (required or preferred):
-        return Near()
-    name = text(asked.get("topology"))
-    if name not in levels.topologies:
-        raise NotFound(f"Topology {name} does not exist yet", code="topology-missing")
-    known = list(levels.topologies[name])
-    for key, label in (("requiredTopologyLevel", required), ("preferredTopologyLevel", preferred)):
-        if label and label not in known:
-            raise invalid(f"{field_name}.{key}", label, f"the levels of {name} are {', '.join(known)}")
-    first = known.index(required) if required else 0
-    last = known.index(preferred) if preferred else first
-    if last < first:
-        fix = f"it is above {required}, which is required; name a level below it"
-        raise invalid(f"{field_name}.preferredTopologyLevel", preferred, fix)
-    return Near(",".join(known[first : last + 1]), required or None)
+def _by_constraint(spec: Mapping[str, Any], levels: Levels) -> Near:
+    return by_constraint(spec.get("topologyConstraint"), "spec.topologyConstraint", levels)
 
 
 MAKERS = (
     Maker(NATIVE_POD_GROUPS, _by_field, _gang, _by_topology),
     Maker((POD_GROUPS,), _by_label, _member, _anywhere),
-    Maker((VOLCANO_POD_GROUPS,), _by_annotation, _of_policies, _by_tier),
-    Maker((KAI_POD_GROUPS,), _by_kai_annotation, _of_subgroups, _by_kai),
+    Maker((VOLCANO_POD_GROUPS,), _by_annotation, _member, _by_network, division=of_policies),
+    Maker((KAI_POD_GROUPS,), _by_kai_annotation, _member, _by_constraint, division=of_subgroups),
 )
 
 
@@ -236,10 +143,23 @@ class PodGroups:
             if found is None:
                 raise NotFound(f"PodGroup {namespace}/{name} does not exist yet", code="pod-group-missing")
             spec = mapping(found.document.get("spec"), "spec")
-            least, near = maker.least(spec), maker.near(spec, self._levels())
+            levels, key = self._levels(), f"{maker.kinds[0].group}/{namespace}/{name}"
+            near, parts = maker.near(spec, levels), maker.division(spec, pod.metadata.labels or {}, levels)
+            if parts is not None:
+                return GangClaim(
+                    key,
+                    parts.required,
+                    parts.required,
+                    domain=near.domain,
+                    within=near.within,
+                    subgroups=parts.path,
+                    required_subgroups=parts.required_subgroups,
+                )
+            least = maker.least(spec)
             if not isinstance(least, int) or least < _LEAST:
-                return None
-            key = f"{maker.kinds[0].group}/{namespace}/{name}"
+                if near == Near():
+                    return None
+                least = 1  # they start one by one, and near each other
             return GangClaim(key, least, least, domain=near.domain, within=near.within)
         return None
 
