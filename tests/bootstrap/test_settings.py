@@ -60,6 +60,7 @@ def test_cards_are_described_in_sections_of_their_own(tmp_path: Path):
     ("line", "message"),
     [
         ('vram = "much"', "node.card.vram"),
+        ('vram = "40"', "node.card.vram: '40' is not valid: a number alone counts bytes; write 40m for MiB"),
         ("tflops = -1", "node.card.tflops"),
         ("tflops = 0", "node.card.tflops"),
         ('ids = ["first"]', "node.card.ids"),
@@ -70,6 +71,28 @@ def test_cards_are_described_in_sections_of_their_own(tmp_path: Path):
 def test_a_wrong_fact_stops_the_start_and_is_named(tmp_path: Path, line: str, message: str):
     with pytest.raises(InvalidRequest, match=message):
         settings(tmp_path, f"[[node.card]]\n{line}\n").machine(Unenforced())
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            'memory = "16"',
+            "node.memory: '16' is not valid: a number alone counts bytes; write 16m for MiB, 16g for GiB",
+        ),
+        ('reserved = "mem=2"', "node.reserved.mem: 2 is not valid: a number alone counts bytes"),
+        ("cpu = -3", "node.cpu: -3 is not valid"),
+    ],
+)
+def test_an_amount_of_a_node_without_its_unit_stops_the_start(tmp_path: Path, line: str, message: str):
+    with pytest.raises(InvalidRequest, match=message):
+        settings(tmp_path, f"[node]\n{line}\n").machine(Unenforced())
+
+
+@pytest.mark.parametrize("line", ['limit = "mem=16"', 'guarantee = "mem=16"', 'default_resreq = "mem=16"'])
+def test_an_amount_of_a_queue_without_its_unit_stops_the_start(tmp_path: Path, line: str):
+    with pytest.raises(InvalidRequest, match=r"^queues\.lab.*mem: 16 is not valid: a number alone counts bytes"):
+        settings(tmp_path, f"[queues.lab]\n{line}\n").queues["lab"].read("lab")
 
 
 def test_parts_are_not_enforced_by_default(tmp_path: Path):
@@ -436,6 +459,7 @@ def test_a_lease_under_which_leaders_come_and_go_stops_the_start(tmp_path: Path,
         ('name = "X"', "state tflops or vram"),
         ('name = "X"\ntflops = "many"', "kube.card_model.X.tflops"),
         ('name = "X"\nvram = "8Q"', "kube.card_model.X.vram"),
+        ('name = "X"\nvram = "80"', "kube.card_model.X.vram: '80' is not valid: it counts bytes; write 80Gi or so"),
         ('name = "X"\ngflops = 1', "gflops"),
     ],
 )

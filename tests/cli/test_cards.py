@@ -359,6 +359,11 @@ def test_a_repeat_of_a_uid_with_other_amounts_gets_a_warning(ran):
     assert ran("free twice")[0] == 0
 
 
+def test_a_quota_of_so_many_bytes_lacks_its_unit(ran):
+    code, _, text = ran("quotas set bytes --total-requests vram=80")
+    assert (code, "'80' is not valid: a number alone counts bytes; write 80m for MiB, 80g" in text) == (2, True)
+
+
 def test_amounts_that_a_quota_adds_are_no_repeat(ran):
     assert ran("quotas set filled --default-requests vram=2g")[0] == 0
     for _ in range(2):

@@ -205,6 +205,7 @@ def test_an_unknown_annotation_is_a_warning() -> None:
         ({"vendor": "Nvidea"}, "ullage.io/vendor: 'Nvidea'"),
         ({"vram-request": "0"}, "ullage.io/vram-request: '0' is not valid: no compute and no vram is requested"),
         ({"isolation": "none"}, "ullage.io/isolation: 'none'"),
+        ({"vram-request": "8"}, "ullage.io/vram-request: 8 is not valid: it counts bytes"),
     ],
 )
 def test_a_refusal_names_the_wrong_key(words: dict[str, str], named: str) -> None:

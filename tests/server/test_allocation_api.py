@@ -309,7 +309,7 @@ def test_the_alert_of_a_quota_has_its_time_and_is_recorded_once(http: httpx2.Cli
         ({"total": {"requests": {"tflops": 2}, "limits": {"tflops": 1}}}, "total.limits.tflops"),
         ({"total": {"requests": {"tflops": "much"}}}, "total.requests.tflops"),
         ({"single": {"max_requests": {"percent": 10}}}, "single.max_requests.percent"),
-        ({"single": {"max_requests": {"vram": 2}, "max_limits": {"vram": 1}}}, "single.max_limits.vram"),
+        ({"single": {"max_requests": {"vram": "2g"}, "max_limits": {"vram": "1g"}}}, "single.max_limits.vram"),
         ({"single": {"max_gpu_count": -1}}, "single.max_gpu_count"),
         ({"alert_threshold_percent": 101}, "alert_threshold_percent"),
         ({"max_workers": 1}, "body"),

@@ -80,6 +80,28 @@ def test_nodes_and_requests_of_the_own_format_are_read_as_csv_and_json_lines(tmp
     assert (b.arrival_s, b.duration_s, b.queue, b.priority, b.units) == (0.0, None, "default", 0, 2)
 
 
+@pytest.mark.parametrize(
+    ("read", "header", "line", "message"),
+    [
+        (read_tasks, "request,prioriti", '"gpu=1",3', "column prioriti: .* did you mean priority"),
+        (read_tasks, "request,duration", '"gpu=1",3', "column duration: .* did you mean duration_s"),
+        (
+            read_nodes,
+            "name,cpu,memory,gpus,gpu_modell",
+            "n,1,1g,1,A100",
+            "column gpu_modell: .* did you mean gpu_model",
+        ),
+        (read_queues, "queue,weights", "a,3", "column weights: .* did you mean weight"),
+        (read_nodes, "name,cpu,memory,gpus", "n,1,16,1", "column memory: '16' is not valid: write a size"),
+    ],
+)
+def test_a_misspelt_column_and_a_size_without_a_unit_are_refused(tmp_path, read, header, line, message):
+    path = tmp_path / "rows.csv"
+    path.write_text(f"{header},other\n{line},1\n")
+    with pytest.raises(InvalidRequest, match=message):
+        read(path)
+
+
 def test_a_philly_job_is_a_gang_of_equal_units_on_its_virtual_cluster(tmp_path):
     rows = [
         ("2017-10-09 07:01:55", 66.0, 1, 66.0, "vc1"),

@@ -12,6 +12,7 @@ from ullage.model.card_figures import Figure, model_key
 from ullage.model.card_pool import PoolRule
 from ullage.model.error import invalid
 from ullage.model.part import parse_tflops
+from ullage.model.quantity import MIN_SIZE_BYTES
 from ullage.wire.kubernetes_quantity import parse_quantity
 
 DNS_NAME = r"[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?"
@@ -46,6 +47,8 @@ class CardModelSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         path = f"kube.card_model.{self.name}"
         compute = None if self.tflops is None else parse_tflops(str(self.tflops), f"{path}.tflops")
         vram = None if self.vram is None else parse_quantity(self.vram, f"{path}.vram")
+        if vram is not None and vram < MIN_SIZE_BYTES:
+            raise invalid(f"{path}.vram", self.vram, "it counts bytes; write 80Gi or so")
         return Figure(self.name, compute, vram)
 
 

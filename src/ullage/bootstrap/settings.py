@@ -36,7 +36,7 @@ from ullage.model.profile_table import load_profiles
 from ullage.model.profiles import SHIPPED
 from ullage.model.provider import SHIPPED as SHIPPED_ALIGNED
 from ullage.model.provider import Provider, ProviderKind, check_labels
-from ullage.model.quantity import parse_bytes
+from ullage.model.quantity import check_size, parse_size
 from ullage.model.queue import ROOT, Queue, parse_bounds, parse_queue
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import MILLI, Resources
@@ -135,7 +135,7 @@ class CardSection(_Section, frozen=True, kw_only=True):
             ids=tuple(self.ids),
             model=self.model,
             vendor=self.vendor,
-            vram_bytes=None if self.vram is None else parse_bytes(self.vram, "node.card.vram"),
+            vram_bytes=None if self.vram is None else parse_size(self.vram, "node.card.vram"),
             compute_gflops=None if self.tflops is None else parse_tflops(str(self.tflops), "node.card.tflops"),
             pool=self.pool,
             devices=tuple(self.devices),
@@ -277,11 +277,14 @@ class Settings(_Section, frozen=True, kw_only=True):
         node = self.node
         check_labels(node.labels, "node.labels")
         reserved = ResourceRequirement.from_string(node.reserved).resources if node.reserved else Resources()
+        check_size("node.reserved.mem", reserved.memory_bytes)
+        if node.cpu is not None and node.cpu < 1:
+            raise invalid("node.cpu", node.cpu, "write a number of cores, 1 or more")
         return MachineSettings(
             name=node.name,
             gpus=tuple(node.gpus) if isinstance(node.gpus, list) else node.gpus,
             cpu_milli=None if node.cpu is None else node.cpu * MILLI,
-            memory_bytes=None if node.memory is None else parse_bytes(node.memory, "node.memory"),
+            memory_bytes=None if node.memory is None else parse_size(node.memory, "node.memory"),
             reserved=reserved,
             max_executors=node.max_executors,
             labels=node.labels,
@@ -345,7 +348,7 @@ class Settings(_Section, frozen=True, kw_only=True):
     def requests(self, node: str = "") -> Rules:
         """Return the rules for requests for cards on this machine; `node` is its name as a node."""
         disk = self.node.disk
-        disks = {} if disk is None else {node: parse_bytes(disk, "node.disk")}
+        disks = {} if disk is None else {node: parse_size(disk, "node.disk")}
         return self.requests_.rules(disks, self.policy.protected_s)
 
     def card_profiles(self) -> Profiles:

@@ -48,6 +48,29 @@ def parse_bytes(text: str, field: str = "memory") -> int:
     return total
 
 
+MIN_SIZE_BYTES = 1 << 20
+"""Bytes below which an amount of memory, or of vram, lacks its unit."""
+
+
+def parse_size(text: str, field: str) -> int:
+    """Return `parse_bytes` of what a machine, a card or a limit has.
+
+    Raises:
+        InvalidRequest: as there, or it is above 0 and below 1 MiB.
+
+    """
+    amount = parse_bytes(text, field)
+    check_size(field, amount, text)
+    return amount
+
+
+def check_size(field: str, amount: int, text: object = None) -> None:
+    """Refuse an amount of memory above 0 and below 1 MiB; `text` is how it was written."""
+    if 0 < amount < MIN_SIZE_BYTES:
+        unit = f"write {amount}m for MiB, {amount}g for GiB" if amount < MIN_SIZE_BYTES >> 10 else "write 16g or so"
+        raise invalid(field, amount if text is None else text, f"a number alone counts bytes; {unit}")
+
+
 def format_bytes(amount: int) -> str:
     """Return the shortest exact text: the largest suffix that divides `amount` (1536 MiB is `1536Mi`)."""
     power = 0

@@ -8,7 +8,7 @@ from math import isfinite
 
 from ullage.model.error import invalid
 from ullage.model.name import check_name
-from ullage.model.quantity import MAX_INT32, check_range
+from ullage.model.quantity import MAX_INT32, check_range, check_size
 from ullage.model.queue_name import DEFAULT_QUEUE, ROOT
 from ullage.model.request import ResourceRequirement, parse_amounts
 from ullage.model.resources import DIMENSIONS, Resources
@@ -136,6 +136,7 @@ def parse_queue(
     """Return a queue whose guarantee and limit are requirement texts; a limit binds only the dimensions it names."""
     check_weight("weight", weight)
     guaranteed = ResourceRequirement.from_string(guarantee).resources if guarantee else Resources()
+    check_size("guarantee.mem", guaranteed.memory_bytes)
     maximum = parse_limit(limit) if limit else Limit()
     if (above := maximum.exceeded(guaranteed)) is not None:
         raise invalid("guarantee", guarantee, f"its {above} is above that of the limit ({limit})")
@@ -152,6 +153,7 @@ def parse_bounds(
 
     """
     default = ResourceRequirement.from_string(default_resreq) if default_resreq else None
+    check_size("default_resreq.mem", 0 if default is None else default.memory_bytes)
     maximum = parse_limit(max_resreq) if max_resreq else Limit()
     return QueueBounds(default, maximum, default_time_s=default_time_s, max_time_s=max_time_s)
 
@@ -159,4 +161,5 @@ def parse_bounds(
 def parse_limit(text: str) -> Limit:
     """Return the limit of a text such as `gpu=8,mem=1t`; an omitted dimension is unlimited, `gpu=0` allows none."""
     amounts = parse_amounts(text)
+    check_size("mem", amounts.get("memory", 0))
     return Limit(amounts.get("cpu"), amounts.get("memory"), amounts.get("gpu"))

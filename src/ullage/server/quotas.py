@@ -12,6 +12,7 @@ from ullage.core.verdict.sentences import condition_text
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.identity import Role
 from ullage.model.name import check_name
+from ullage.model.quantity import check_size
 from ullage.model.quota import RESOURCES, Caps, Quota
 from ullage.model.resources import show_milli
 from ullage.server import bodies
@@ -69,6 +70,7 @@ def _caps(field: str, part: wire.PartMap) -> Caps:
     if part.percent is not None:
         raise invalid(f"{field}.percent", part.percent, "a quota counts tflops and vram; give those")
     amounts = amounts_of(field, part)
+    check_size(f"{field}.vram", amounts.vram_bytes, part.vram)
     return Caps(
         None if part.tflops is None else amounts.compute_gflops, None if part.vram is None else amounts.vram_bytes
     )

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from ullage.model.error import InvalidRequest
 from ullage.model.gpu import Gpu
+from ullage.model.nearest import nearest
 from ullage.model.node import Node
 from ullage.model.quantity import parse_decimal
 from ullage.model.queue import MAX_WEIGHT, ROOT, Queue, check_weight
@@ -25,6 +26,16 @@ Readers = Mapping[tuple[str, ...], Callable[[Row], T]]
 NODE_COLUMNS = ("name", "cpu", "memory", "gpus")
 TASK_COLUMNS = ("request",)
 QUEUE_COLUMNS = ("queue",)
+
+_OPTIONAL = {
+    NODE_COLUMNS: ("gpu_model", "gpu_memory"),
+    TASK_COLUMNS: ("name", "arrival_s", "duration_s", "queue", "priority", "count"),
+    QUEUE_COLUMNS: ("parent", "weight", "priority"),
+}
+"""The other columns that are read, in the formats of Ullage."""
+
+_LIKE = 0.8
+"""The least similarity of two names of columns of which one may be a misspelling of the other."""
 
 _MOST_CORES_PPM = 10**15
 _PPM_PER_MILLI = 1000
@@ -80,12 +91,21 @@ def _read(path: Path, readers: Readers[T]) -> list[tuple[Row, T]]:
     columns = set(columns_of(path))
     for needed, read in readers.items():
         if columns.issuperset(needed):
+            _check_misspelt(path, columns, needed)
             found = [(row, _converted(row, read)) for row in read_rows(path)]
             if not found:
                 raise InvalidRequest(f"{path} has column names and no rows", code=CODE)
             return found
     forms = " or ".join(",".join(needed) for needed in readers)
     raise invalid_trace(path, 1, "-", ",".join(sorted(columns)), fix=f"no known format has these columns; use {forms}")
+
+
+def _check_misspelt(path: Path, columns: set[str], needed: tuple[str, ...]) -> None:
+    """Refuse a column that is not read where it is like one that is read and is missing."""
+    known = _OPTIONAL.get(needed, ())
+    for column in sorted(columns.difference(needed, known)):
+        if (meant := nearest(column.casefold(), known, _LIKE)) is not None and meant not in columns:
+            raise invalid_trace(path, 1, column, column, fix=f"it is not read; did you mean {meant}?")
 
 
 def _converted(row: Row, read: Callable[[Row], T]) -> T:

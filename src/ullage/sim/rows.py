@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ullage.model.error import InvalidRequest
-from ullage.model.quantity import MAX_INT64, parse_bytes, parse_count
+from ullage.model.quantity import MAX_INT64, parse_count, parse_size
 from ullage.model.request import ResourceRequirement
 
 CODE = "invalid-trace"
@@ -99,7 +99,7 @@ class Row:
         if not value:
             return default
         try:
-            return parse_bytes(value, column)
+            return parse_size(value, column)
         except InvalidRequest:
             raise self.bad(column, "write a size such as 16g or 512m") from None
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from ullage.model.error import InvalidAnnotation, invalid, invalid_annotation
 from ullage.model.part import WHOLE_CARD, Isolation, Part
+from ullage.model.quantity import MIN_SIZE_BYTES, format_bytes
 from ullage.wire.document import Document, section
 from ullage.wire.pod.cards import AMOUNTS
 from ullage.wire.pod.request import PodRequest
@@ -25,6 +26,9 @@ def check_admission(request: PodRequest, *, replicas: int | None = None, pools: 
         raise _refused(request, "gpupool", None, "name a pool, or mark one as the default")
     if part == Part() and cards.isolation is not Isolation.SHARED and cards.template is None:
         raise _asks_nothing(request, cards.isolation)
+    if part is not None and 0 < part.vram_bytes < MIN_SIZE_BYTES:
+        fix = f"it counts bytes, and a program needs at least {format_bytes(MIN_SIZE_BYTES)}; write 20Gi or so"
+        raise _refused(request, "vram-request", part.vram_bytes, fix)
     unlimited = [vendor for vendor in cards.vendors if vendor not in LIMITER_VENDORS]
     if cards.isolation is Isolation.SOFT and unlimited and part != WHOLE_CARD:
         fix = f"{', '.join(unlimited)} has no limiter ({request.key('vendor')}); choose shared, hard or partitioned"
