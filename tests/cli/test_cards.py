@@ -359,6 +359,14 @@ def test_a_repeat_of_a_uid_with_other_amounts_gets_a_warning(ran):
     assert ran("free twice")[0] == 0
 
 
+def test_the_owner_of_a_request_is_shown_at_its_cards(ran):
+    owner = json.loads(ran("alloc owned -r gpu=1 -o json")[1])["owner"]
+    (holder,) = [each for gpu in json.loads(ran("gpus -o json")[1]) for each in gpu["holders"]]
+    assert (holder["executor"], holder["session"], holder["owner"]) == ("owned", None, owner)
+    assert "owned" in ran(f"gpus -u {owner}")[1]
+    assert ran("free owned")[0] == 0
+
+
 def test_a_quota_of_so_many_bytes_lacks_its_unit(ran):
     code, _, text = ran("quotas set bytes --total-requests vram=80")
     assert (code, "'80' is not valid: a number alone counts bytes; write 80m for MiB, 80g" in text) == (2, True)

@@ -60,6 +60,8 @@ def test_usage_has_a_row_for_each_group_and_what_was_offered(http: httpx2.Client
         ("history?colour=red", "query"),
         ("usage?by=owner,color", "by"),
         ("usage?since=10&until=5", "since"),
+        ("usage?until=0", "since"),
+        ("usage?by=", "by"),
         ("usage?since=0&step=1", "step"),
         ("usage?step=0", "step"),
         ("usage?limit=0", "limit"),

@@ -165,6 +165,15 @@ def test_a_request_too_large_for_any_node_is_reported_at_once_and_blocks_no_othe
     assert http.get(f"/v1/sessions/{other}/results?wait=30").json()["results"][0]["state"] == "succeed"
 
 
+def test_a_flag_that_is_none_is_refused(http: httpx2.Client):
+    for path, name in (
+        (f"/v1/sessions/{opened(http)}/log?follow=no", "follow"),
+        ("/v1/plan?resreq=gpu=1&move=no", "move"),
+    ):
+        answer = http.get(path)
+        assert (answer.status_code, answer.json()["field"]) == (400, name)
+
+
 def test_an_empty_id_is_refused_and_not_chosen(http: httpx2.Client):
     answer = http.post("/v1/sessions", json={**FUNCTION, "id": ""})
     assert (answer.status_code, answer.json()["field"]) == (400, "session")

@@ -80,6 +80,7 @@ def test_equals_stay_in_the_order_of_creation_either_way(filled):
         ({"sort": "-priorty"}, "sort", "did you mean priority?"),
         ({"limit": "0"}, "limit", "1 to 10000"),
         ({"offset": "-1"}, "offset", "a whole number"),
+        ({"queue": ["a", "b"]}, "queue", "'b' is not valid: it is given more than once"),
         ({"ownr": "anna"}, "query", "this route reads state, owner, queue"),
     ],
 )

@@ -16,7 +16,8 @@ _PERCENT = 100
 class Grant:
     """A part of one card: fractions are in millionths of it, rounded up.
 
-    `fraction_ppm` is the larger of its two fractions, which is also what counts in shares. Amounts are in GFLOPS and
+    `fraction_ppm` is the larger of its two fractions, which is also what counts in shares; it is at most the whole
+    card, also of a card that has become smaller than what was granted. Amounts are in GFLOPS and
     bytes, None where the capacity of the card is not known.
     """
 
@@ -46,7 +47,7 @@ class Grant:
 
     @property
     def fraction_ppm(self) -> int:
-        return max(self.compute_ppm, self.vram_ppm)
+        return min(PPM, max(self.compute_ppm, self.vram_ppm))
 
     @property
     def compute_percent(self) -> int:

@@ -207,7 +207,8 @@ def _one_of(kind: type[PastState], field: str, text: str) -> PastState:
 
 
 def _usage_query(request: Request, now: float) -> UsageQuery:
-    until = time_of(request, "until") or now
+    until = time_of(request, "until")
+    until = now if until is None else until
     since = time_of(request, "since")
     since = max(0.0, until - USAGE_S) if since is None else since
     if since >= until:
@@ -216,7 +217,7 @@ def _usage_query(request: Request, now: float) -> UsageQuery:
     step = until - since if step is None else step
     if not step > 0 or math.ceil((until - since) / step) > MOST_STEPS:
         raise invalid("step", step, f"a number of seconds is needed that makes at most {MOST_STEPS} steps")
-    by = request.query_params.get("by") or "owner"
+    by = request.query_params.get("by", "owner")
     for name in by.split(","):
         if name not in DIMENSIONS:
             raise invalid("by", name, f"write some of {', '.join(DIMENSIONS)}, with commas")

@@ -190,12 +190,15 @@ def is_count(text: str) -> bool:
 
 
 def check_query(request: Request, known: tuple[str, ...]) -> None:
-    """Refuse unknown query parameters.
+    """Refuse unknown query parameters, and a second value of one that has one.
 
     Raises:
-        InvalidRequest: a query parameter that this route does not have.
+        InvalidRequest: a query parameter that this route does not have, or has once.
 
     """
     for name in request.query_params:
         if name not in known:
             raise invalid("query", name, f"this route reads {', '.join(known) or 'no query'}")
+        _, *others = request.query_params.getlist(name)
+        if others and QUERY[name].schema.get("type") != "array":
+            raise invalid(name, others[-1], "it is given more than once; keep one")

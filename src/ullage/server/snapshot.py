@@ -35,7 +35,7 @@ from ullage.wire.session import SessionBody
 
 
 class ExecutorSession(NamedTuple):
-    """The session of an executor, and its owner."""
+    """The session of an executor, or none of a request for cards, and its owner."""
 
     session: str | None = None
     owner: str | None = None
@@ -141,8 +141,17 @@ def gpu_body(fleet: Fleet, card: int, session_of: SessionOf) -> GpuBody:
         node=fleet.nodes[int(fleet.card_row[card])].name,
         isolations=None if gpu.isolations is None else sorted(gpu.isolations),
         free=body_of(PartBody, free, fraction=free_ppm(fleet, card) / PPM),
-        holders=[_holder(uid, session_of(uid), Grant.of(gpu, charge)) for uid, charge in sorted(holders)],
+        holders=[
+            _holder(uid, _holding(fleet, uid, session_of), Grant.of(gpu, charge)) for uid, charge in sorted(holders)
+        ],
     )
+
+
+def _holding(fleet: Fleet, uid: str, session_of: SessionOf) -> ExecutorSession:
+    """Return the session behind an id of the ledger, and its owner; of a request for cards the owner alone."""
+    by, held = session_of(uid), fleet.ledger.get(uid)
+    claim = None if held is None else held.claim
+    return by if by.owner is not None or claim is None else by._replace(owner=claim.owner or None)
 
 
 def _holder(uid: str, by: ExecutorSession, grant: Grant) -> GpuHolderBody:

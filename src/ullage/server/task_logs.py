@@ -17,7 +17,7 @@ from ullage.model.identity import Role
 from ullage.model.task import TaskState
 from ullage.server.access import Whose, needs
 from ullage.server.details import find_task
-from ullage.server.parameters import count_of, session_of, task_of, time_of
+from ullage.server.parameters import count_of, flag_of, session_of, task_of, time_of
 from ullage.server.routes import route
 from ullage.server.session_output import SessionOutput
 from ullage.server.task_output import TaskOutput, event
@@ -169,7 +169,7 @@ def _running(record: SessionRecord) -> list[int]:
 
 
 def _follows(request: Request) -> bool:
-    return request.query_params.get("follow", "0") not in ("0", "false", "")
+    return flag_of(request, "follow")
 
 
 def _start(request: Request) -> LogStart:

@@ -211,7 +211,7 @@ class Accounting:
             fleet.cards[fleet.card_of[uuid]] if uuid in fleet.card_of else None for uuid in allocation.gpus
         ]
         parts = [
-            PPM if gpu is None else min(PPM, Grant.of(gpu, charge).fraction_ppm)
+            PPM if gpu is None else Grant.of(gpu, charge).fraction_ppm
             for gpu, charge in zip(gpus, allocation.charges, strict=True)
         ]
         return sum(parts) / PPM
