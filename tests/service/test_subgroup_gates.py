@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from dataclasses import replace
 
+import pytest
 from tests.service.test_gates import World, machine, pod
 
 from ullage.model.claim import GangClaim, Request, Subgroup
 from ullage.model.node import Node
 from ullage.model.rejection import Code
+from ullage.service.gates import OPEN_S
 
 
 def of_subgroup(uid: str, name: str, least: int, number: float, required: int, cards: int = 1) -> Request:
@@ -40,6 +44,25 @@ def test_subgroups_start_together_each_in_its_rack_and_late_members_go_to_their_
     assert world.go() == [roomy], "the rack of the other one is full"
 
 
+def test_a_member_that_is_not_placed_in_time_gets_another_place_in_the_rack_of_its_own() -> None:
+    racks = (("r0", 4), ("r1", 3))
+    nodes = [replace(machine(f"{rack}n{n}", 1), labels={"rack": rack}) for rack, count in racks for n in range(count)]
+    world = World(*nodes)
+    world.come(*(of_subgroup(f"a{n}", "a", 2, n, 1) for n in range(2)))
+    assert sorted(world.step()) == ["a0", "a1"]
+    world.bind("a0")
+    assert world.bound["a0"].node.startswith("r1"), "the tightest rack"
+    first = world.open["a1"][1]
+    world.clock.now += OPEN_S + 1
+    world.step()
+    assert world.lapsed == [("a1", first)]
+    assert world.gates.places()["a1"] not in (first, world.bound["a0"].node)
+    assert world.gates.places()["a1"].startswith("r1")
+    world.clock.now += OPEN_S + 1
+    world.step()
+    assert "a1" not in world.gates.places(), "no node of the rack is left to try"
+
+
 def test_a_subgroup_that_finds_no_room_is_left_out_if_the_others_suffice_and_follows_whole() -> None:
     nodes = [
         replace(machine(f"r{rack}n{n}", 1), labels={"rack": f"r{rack}"}) for rack in (0, 1) for n in range(rack + 2)
@@ -57,6 +80,38 @@ def test_a_subgroup_that_finds_no_room_is_left_out_if_the_others_suffice_and_fol
     world.end("b1")
     world.come(of_subgroup("d1", "d", 2, 10, 2))
     assert sorted(world.go()) == ["d0", "d1"]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_subgroups_start_whole_and_stay_in_their_racks_in_any_history(seed: int) -> None:
+    chance = random.Random(seed)
+    world = World(*racked(*(chance.randint(1, 4) for _ in range(5))))
+    least: dict[str, int] = {}
+    required = chance.randint(0, 3)
+    for step in range(25):
+        kind = chance.random()
+        if kind < 0.5:
+            name = chance.choice("abcd")
+            size = least.setdefault(name, chance.randint(0, 3))
+            come = range(chance.randint(1, 3))
+            world.come(*(of_subgroup(f"{name}{step}-{n}", name, size, float(step), required) for n in come))
+        elif kind < 0.6:
+            world.restart()
+        elif kind < 0.75:
+            world.come(pod(f"x{step}", chance.randint(1, 3)))
+        elif others := [uid for uid in (*world.bound, *world.open) if uid.startswith("x")]:
+            world.end(chance.choice(others))
+        world.step()
+        world.check()
+        gone = [uid for uid in (*world.open, *world.bound) if not uid.startswith("x")]
+        started = Counter(uid[:1] for uid in gone)
+        assert all(count >= least[name] for name, count in started.items())
+        assert not gone or sum(least[name] > 0 for name in started) >= required
+        places = {uid: world.open[uid][1] for uid in world.open} | {uid: world.bound[uid].node for uid in world.bound}
+        for name in started:
+            assert len({places[uid] for uid in gone if uid.startswith(name)}) == 1
+        for uid in [uid for uid in world.open if uid in world.gates.places() and chance.random() < 0.5]:
+            world.bind(uid)
 
 
 def test_equal_late_members_of_two_gangs_have_their_own_racks() -> None:

@@ -21,8 +21,9 @@ from ullage.core.books.fleet import Fleet
 from ullage.core.placing.decision import Choice, Refusal
 from ullage.core.placing.draft import place_run
 from ullage.core.placing.rules import Rules
+from ullage.core.placing.subgroups import Neighbours, nodes_by_subgroup, rows_near
 from ullage.model.affinity import NODE_NAME
-from ullage.model.claim import GangClaim, Request
+from ullage.model.claim import Claim, GangClaim, Request
 from ullage.model.nomination import Nomination
 from ullage.model.queue import Queue
 from ullage.model.rejection import Code, Cure, Rejection
@@ -332,7 +333,15 @@ class Gates:
             yield [fleet.row_of[pod.hint]]
         if gang is not None and gang.within == NODE_NAME:
             return
-        yield [row for name, row in fleet.row_of.items() if name not in pod.avoided]
+        near = None if gang is None else rows_near(fleet, gang, self._neighbours(gang.key))
+        yield [row for name, row in fleet.row_of.items() if name not in pod.avoided and (near is None or near[row])]
+
+    def _neighbours(self, key: str) -> Neighbours:
+        """Return the nodes of the members of a gang that have their cards or a place."""
+        places = [(pod.request.claim, pod.promise.node) for pod in self._pods.values() if pod.promise is not None]
+        there = [(claim, node) for claim, node in places if claim.gang is not None and claim.gang.key == key]
+        there += [(Claim(gang=gang), node) for gang, node in self._running.values() if gang.key == key]
+        return nodes_by_subgroup(there)
 
     def _choose(self, pod: GatedPod, rows: list[int]) -> Choice | None:
         books = self._cluster.allocator
