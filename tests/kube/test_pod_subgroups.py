@@ -261,6 +261,30 @@ async def test_partitions_of_volcano_go_to_one_hypernode_each(
         }
 
 
+async def test_subgroups_by_annotations_start_together_with_members_of_none(
+    server: ApiServer, api: HttpKubeApi
+) -> None:
+    put(server, "nodes", *machines(a0=2, b0=3, c0=1))
+    gang = {"gang-min-members": "6", "gang-group-key": "default/train"}
+    parts = [("one", 2), ("two", 3)]
+    of = [(name, {"gang-subgroup": name, "gang-subgroup-members": str(n)}, n) for name, n in parts]
+    pods = [
+        waiting(f"{name}{n}", **gang, **keys, **{"gang-subgroup-within": "rack"})
+        for name, keys, count in of
+        for n in range(count)
+    ]
+    put(server, "pods", waiting("lead", **gang), *pods[1:])
+    async with story(server, api) as up:
+        await up.reported("two0", "gang-incomplete: ")
+        put(server, "pods", *pods[:1])
+        await until(lambda: len(up.bound) == 6, "all of them go")
+        assert racks(up) == {
+            "lead": "c0",
+            **{f"one{n}": "a0" for n in range(2)},
+            **{f"two{n}": "b0" for n in range(3)},
+        }
+
+
 async def test_members_of_a_group_that_start_one_by_one_stay_near_each_other(
     server: ApiServer, api: HttpKubeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,6 +72,7 @@ class Gangs:
         gang = self._gangs.setdefault(key, GangState(key, now if born is None else born))
         if request.uid not in gang.members:
             gang.members[request.uid] = request
+            gang.divided |= claim.divided
             gang.since = now if gang.since is None and gang.retry_at is None else gang.since
         return gang.phase
 
@@ -248,12 +249,12 @@ class _Step:
     def _suffices(self, going: Sequence[str]) -> bool:
         """Return whether these are the required members."""
         claim = self.gang.claim
-        return len(going) >= claim.required and (not claim.divided or self._quorum(going).complete)
+        return len(going) >= claim.required and (not self.gang.divided or self._quorum(going).complete)
 
     def _lack(self) -> Refusal | None:
         """Return what it lacks although all members that wait may start; None if they suffice."""
         claim, going = self.gang.claim, self._going()
-        if claim.divided:
+        if self.gang.divided:
             lack = self._quorum(going).lack
             return None if lack is None else lack.refusal
         present = len(going) + len(self._waiting())
@@ -335,7 +336,7 @@ class _Step:
         awaited = self._awaited(waiting)
         if awaited:
             return self._refuse(waiting, Code.EVICTING, awaited)
-        if plan is not None and self.gang.claim.preempt:
+        if plan is not None and self.gang.claim.preempt and not self.gang.divided:
             return self._preempt(waiting, needed, plan)
         return {} if plan is None else self._does_not_fit(waiting, plan)
 
@@ -347,7 +348,7 @@ class _Step:
         return reserved
 
     def _plan(self, waiting: list[Request], needed: int) -> dict[str, Choice] | Misfit:
-        if self.gang.claim.divided:
+        if self.gang.divided:
             quorum = self._quorum(self._going())
             plan = self._fit(quorum.every())
             return plan if isinstance(plan, dict) else quorum.fit_least(self._fit)
@@ -360,7 +361,15 @@ class _Step:
     def _fit(self, requests: Sequence[Request]) -> dict[str, Choice] | Misfit:
         books, others = self.allocator, self._kept_for_others()
         neighbours = nodes_by_subgroup((allocation.claim, allocation.node) for allocation in self.held.values())
-        return fit_gang(books.fleet, books.rules, requests, self.now, nominations=others, neighbours=neighbours)
+        return fit_gang(
+            books.fleet,
+            books.rules,
+            requests,
+            self.now,
+            nominations=others,
+            neighbours=neighbours,
+            divided=self.gang.divided,
+        )
 
     def _fit_as_kept(self, waiting: list[Request], needed: int) -> dict[str, Choice] | None:
         """Place members where others left for them: put elsewhere, one can take up what only another can use."""
@@ -442,7 +451,7 @@ class _Step:
 
     def _late(self, waiting: list[Request]) -> Iterable[list[list[Request]]]:
         """Return members that start together once the gang runs: each by itself, or a whole subgroup; equal ones."""
-        if self.gang.claim.divided:
+        if self.gang.divided:
             return late_units(lambda: self._quorum(self._going()))
         return ([[request] for request in run] for run in runs(waiting))
 

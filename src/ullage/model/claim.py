@@ -29,14 +29,14 @@ def _levels_of(domain: str | None) -> tuple[str, ...]:
     return () if domain is None else tuple(label.strip() for label in domain.split(","))
 
 
-def _check_levels(kind: str, domain: str | None, within: str | None) -> None:
-    """Refuse levels that name no label, or one of them twice."""
+def check_levels(of: str, domain: str | None, within: str | None) -> None:
+    """Refuse levels that name no label, or one of them twice; `of` is what the names of the fields begin with."""
     levels = _levels_of(domain)
     if domain is not None and (not all(levels) or len(set(levels)) != len(levels)):
         fix = "name a label of nodes, or several with commas, each once; or leave it out"
-        raise invalid(f"{kind}.domain", domain, fix)
+        raise invalid(f"{of}domain", domain, fix)
     if within is not None and (not within or "," in within):
-        raise invalid(f"{kind}.within", within, "name one label of nodes, or leave it out")
+        raise invalid(f"{of}within", within, "name one label of nodes, or leave it out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Subgroup:
             raise invalid("subgroup.name", self.name, "a name is needed")
         if self.required < 0:
             raise invalid("subgroup.required", self.required, "0 or more is needed")
-        _check_levels("subgroup", self.domain, self.within)
+        check_levels("subgroup.", self.domain, self.within)
 
     @property
     def levels(self) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ class GangClaim:
     value for all members. With `preempt` work of lower priority is evicted for the gang as a whole.
 
     `subgroups` are those that the member is in, the outermost first. `required_subgroups` of the outermost ones start
-    together, where those whose `required` is 0 do not count; all members of a gang with subgroups state it.
+    together, where those whose `required` is 0 do not count; members of a gang with subgroups state it.
     """
 
     key: str
@@ -88,7 +88,7 @@ class GangClaim:
     required_subgroups: int | None = None
 
     def __post_init__(self) -> None:
-        _check_levels("gang", self.domain, self.within)
+        check_levels("gang.", self.domain, self.within)
         if self.within is not None and self.preempt:
             fix = "a gang that stays in one domain does not preempt; leave out one of preempt and within"
             raise invalid("gang.within", self.within, fix)

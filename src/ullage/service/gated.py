@@ -103,9 +103,9 @@ class Members:
         return placed + [gang for pod in self.gangs[key] if not pod.waits and (gang := pod.request.claim.gang)]
 
     def claim(self, key: str) -> GangClaim:
-        """Return the gang as the member describes it that requires the most."""
+        """Return the gang as the member describes it that requires the most; one that states subgroups, if any does."""
         claims = (gang for pod in self.gangs[key] if (gang := pod.request.claim.gang) is not None)
-        return max(claims, key=lambda gang: gang.required)
+        return max(claims, key=lambda gang: (gang.divided, gang.required))
 
     def broken(self) -> list[GatedPod]:
         """Return the pods with a place and a closed gate whose gang does not have enough members any more."""

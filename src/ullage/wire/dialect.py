@@ -43,6 +43,7 @@ REQUEST_ANNOTATIONS = (
     *TOPOLOGY_KEYS,
     *("gang-enabled", "gang-group-key", "gang-min-members", "gang-required-members", "gang-desired-members"),
     *("gang-timeout", "gang-domain", "gang-within"),
+    *("gang-subgroup", "gang-subgroup-members", "gang-subgroup-domain", "gang-subgroup-within"),
 )
 """Annotations of a request, which the author of a pod may write."""
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.wire.pod.pods import pod, refusal
-from ullage.model.claim import GangClaim
+from ullage.model.claim import GangClaim, Subgroup
 from ullage.model.error import InvalidAnnotation
 from ullage.wire.pod import compose_request, gang_annotations
 
@@ -33,6 +33,14 @@ def test_gangs_of_pods(keys, replicas, wanted):
     assert gang(replicas, **keys) == (None if wanted is None else GangClaim("team/serve", *wanted))
 
 
+def test_a_pod_names_its_subgroup():
+    keys = {"gang_min_members": "4", "gang_within": "block", "gang_subgroup": "a", "gang_subgroup_members": "2"}
+    found = gang(**keys, gang_subgroup_domain="row,rack", gang_subgroup_within="row")
+    part = Subgroup("a", 2, "row,rack", "row")
+    assert found == GangClaim("team/serve", 4, 4, within="block", subgroups=(part,), required_subgroups=0)
+    assert gang(gang_min_members="2", gang_subgroup="b").subgroups == (Subgroup("b"),)
+
+
 def test_a_stamped_group_key_is_used():
     found = gang(workload=None, gang_enabled="true", gang_min_members="2", gang_group_key="team/other")
     assert found == GangClaim("team/other", 2, 2)
@@ -50,6 +58,16 @@ def test_a_stamped_group_key_is_used():
         ({"gang_min_members": "2", "gang_timeout": "-1s"}, ["gang-timeout"]),
         ({"gang_min_members": "2", "workload": None}, ["gang-min-members: '2'", "there is no ullage.io/workload"]),
         ({"gang_enabled": "true", "gang_min_members": "2", "workload": None}, ["gang-enabled: 'true'", "workload"]),
+        (
+            {"gang_min_members": "2", "gang_subgroup_within": "rack"},
+            ["gang-subgroup-within", "no ullage.io/gang-subgroup"],
+        ),
+        ({"gang_min_members": "2", "gang_subgroup_members": "2"}, ["gang-subgroup-members", "gang-subgroup"]),
+        (
+            {"gang_min_members": "2", "gang_subgroup": "a", "gang_subgroup_within": "a,b"},
+            ["gang-subgroup-within", "'a,b'"],
+        ),
+        ({"gang_min_members": "2", "gang_domain": "a,,b"}, ["gang-domain", "'a,,b'"]),
         ({"gang_desired_members": "x", "gang_enabled": "true"}, ["gang-desired-members"]),
         (
             {"gang_enabled": "true", "gang_desired_members": "2", "gang_required_members": "3"},

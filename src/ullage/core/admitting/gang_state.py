@@ -80,8 +80,8 @@ NEW_GANG = GangStanding()
 class GangState:
     """Members in the order of their arrival; `since` is when the first waiting member began to wait.
 
-    `quorate` is set once there are enough members to try; `tried` is what the last trial depended on. Shortly after
-    `renew_at` its reservation would lapse.
+    It is `divided` if a member states subgroups, and `quorate` once there are enough members to try. `tried` is what
+    the last trial depended on. Shortly after `renew_at` its reservation would lapse.
     """
 
     key: str
@@ -95,6 +95,7 @@ class GangState:
     leaving: set[str] = field(default_factory=set)
     answers: dict[str, Answer] = field(default_factory=dict)
     tried: Tried | None = None
+    divided: bool = False
     renew_at: float | None = None
 
     @property

@@ -394,7 +394,8 @@ def fit(fleet: Fleet, rules: Rules, unit: Unit, now: float, *, running: Running)
     neighbours = nodes_by_subgroup(members)
 
     def place(requests: Sequence[Request]) -> dict[str, Choice] | Misfit:
-        return fit_gang(fleet, rules, by_size(fleet, requests), now, neighbours=neighbours)
+        sized, divided = by_size(fleet, requests), unit.quorum is not None
+        return fit_gang(fleet, rules, sized, now, neighbours=neighbours, divided=divided)
 
     return place(unit.requests) if unit.quorum is None else unit.quorum.fit_least(place)
 

@@ -61,10 +61,14 @@ def fit_gang(
     *,
     nominations: Nominations = NO_NOMINATIONS,
     neighbours: Neighbours,
+    divided: bool = False,
 ) -> dict[str, Choice] | Misfit:
-    """Return the places of all these requests, with those of each subgroup near each other; or why there are none."""
+    """Return the places of all these requests, with those of each subgroup near each other; or why there are none.
+
+    If the first one states no subgroups of its gang, the others do so only in a gang that is `divided`.
+    """
     gang = next(iter(requests)).claim.gang
-    if gang is None or not gang.divided:
+    if gang is None or not (divided or gang.divided):
         near = [node for nodes in neighbours.values() for node in nodes]
         return fit_together(fleet, rules, requests, now, nominations=nominations, neighbours=near)
     if nominations.entries:

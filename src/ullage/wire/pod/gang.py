@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ullage.model.claim import GangClaim
+from ullage.model.claim import GangClaim, Subgroup, check_levels
 from ullage.model.counted import counted
 from ullage.wire.pod.duration import parse_duration
-from ullage.wire.pod.keys import Keys
+from ullage.wire.pod.keys import Keys, as_annotation
 from ullage.wire.pod.request import PodRequest
 
 _LEAST = 2
@@ -34,8 +34,31 @@ def gang_of(keys: Keys, namespace: str, workload: str, replicas: int | None) -> 
     group = keys.text("gang-group-key") or (f"{namespace}/{workload}" if workload else None)
     if group is None:
         raise keys.conflict(stated, "workload", "name the workload in that label")
-    domain, within = keys.text("gang-domain") or None, keys.text("gang-within") or None
-    return GangClaim(group, required, desired, _timeout(keys), domain=domain, within=within)
+    domain, within = _levels(keys, "gang-")
+    subgroups = _subgroups(keys)
+    return GangClaim(
+        group,
+        required,
+        desired,
+        _timeout(keys),
+        domain=domain,
+        within=within,
+        subgroups=subgroups,
+        required_subgroups=0 if subgroups else None,
+    )
+
+
+def _subgroups(keys: Keys) -> tuple[Subgroup, ...]:
+    """Return the subgroup of a pod. It starts as a whole; how many start together follows from the gang's size."""
+    name = keys.text("gang-subgroup")
+    if name is None:
+        for other in ("gang-subgroup-members", "gang-subgroup-domain", "gang-subgroup-within"):
+            if keys.text(other) is not None:
+                raise keys.conflict(other, "gang-subgroup", "name the subgroup there")
+        return ()
+    least = keys.count("gang-subgroup-members") or 0
+    domain, within = _levels(keys, "gang-subgroup-")
+    return (Subgroup(name, least, domain=domain, within=within),)
 
 
 def gang_annotations(request: PodRequest) -> dict[str, str]:
@@ -45,6 +68,14 @@ def gang_annotations(request: PodRequest) -> dict[str, str]:
         return {}
     stamps = {"desired-members": gang.desired, "required-members": gang.required, "group-key": gang.key}
     return {request.key(f"gang-{name}"): str(value) for name, value in stamps.items()}
+
+
+def _levels(keys: Keys, of: str) -> tuple[str | None, str | None]:
+    """Return the preferred levels, and the required one."""
+    domain, within = keys.text(f"{of}domain") or None, keys.text(f"{of}within") or None
+    with as_annotation():
+        check_levels(keys.key(f"{of}within").removesuffix("within"), domain, within)
+    return domain, within
 
 
 def _least(keys: Keys) -> int:
