@@ -112,6 +112,13 @@ def test_an_allocation_lowers_what_is_available_by_what_it_asks():  # C1
     assert (after.virtual, after.virtual_available) == (amounts(1000, 64), amounts(950, 56))
 
 
+def test_the_cards_of_an_executor_are_not_available():
+    allocator = allocating(node(card("a"), card("b")))
+    allocator.fleet.charge(Allocation("e1", "node", ResourceRequirement.of(gpu=1), ("a",)))
+    seen = node_capacity(allocator.fleet, "node")
+    assert seen.available == seen.effective == amounts(100, 16)
+
+
 def test_assumed_is_still_available_but_not_effective():
     allocator = allocating(node(card("a"), card("b")))
     allocator.assume(asks("x", amounts(50, 8)), ["a"], 0)

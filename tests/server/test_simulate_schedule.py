@@ -11,7 +11,7 @@ from ullage.core.books.fleet import Fleet
 from ullage.core.placing.decision import Refusal
 from ullage.core.placing.rules import Rules
 from ullage.core.verdict.quota import Quotas
-from ullage.model.allocation import Allocation, AllocationState
+from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
 from ullage.model.error import InvalidRequest, Unavailable
 from ullage.model.gpu import Gpu, GpuPhase
@@ -311,7 +311,7 @@ def test_the_report_has_all_cards_and_all_who_hold_some():
     allocator = an_allocator()
     held(allocator, "u-2", "gpu-1", "gpu-2")
     held(allocator, "u-3", "gpu-1", state="assumed")
-    whole = Allocation("e-1", "node-2", ResourceRequirement.of(gpu=1), ("gpu-3",), AllocationState.BOUND)
+    whole = Allocation("e-1", "node-2", ResourceRequirement.of(gpu=1), ("gpu-3",))  # of an executor
     allocator.fleet.charge(whole)
     report = msgspec.json.decode(msgspec.json.encode(allocation_report(allocator.fleet, allocator.fleet.ledger)))
     assert set(report["gpuStore"]) == {f"gpu-{number}" for number in range(1, 7)}
@@ -321,6 +321,7 @@ def test_the_report_has_all_cards_and_all_who_hold_some():
     workers = {node: [worker["uid"] for worker in found] for node, found in report["nodeWorkerStore"].items()}
     assert workers == {"node-1": ["u-2", "u-3"], "node-2": ["e-1"], "node-3": [], "node-4": []}
     assert [worker["state"] for worker in report["nodeWorkerStore"]["node-1"]] == ["bound", "assumed"]
+    assert report["nodeWorkerStore"]["node-2"][0]["state"] == report["allocation"]["e-1"]["state"] == "bound"
     per_card = {gpu: [worker["uid"] for worker in found] for gpu, found in report["gpuToWorkerMap"].items()}
     assert per_card == {
         "gpu-1": ["u-2", "u-3"],

@@ -188,6 +188,12 @@ class Allocation:
         return self.claim is None and self.state is not AllocationState.FOREIGN
 
     @property
+    def shown_state(self) -> AllocationState:
+        """Its state for readers: an executor holds what it has from its start, so nothing of it is only reserved."""
+        assumed = self.state is AllocationState.ASSUMED
+        return AllocationState.BOUND if assumed and self.of_session else self.state
+
+    @property
     def observed(self) -> bool:
         """Whether its node has reported it."""
         return self.placement is not None and self.placement.rank is Rank.OBSERVED

@@ -116,7 +116,7 @@ def _card(fleet: Fleet, card: int) -> CardEntry:
     """Return a card of the ledger. Every allocation that is not assumed counts as bound, also a releasing one."""
     whole = Amounts(int(fleet.compute_total[card]), int(fleet.vram_total[card]))
     held = [
-        (fleet.ledger[uid].state, whole if charge is None else Amounts(charge.compute, charge.vram))
+        (fleet.ledger[uid].shown_state, whole if charge is None else Amounts(charge.compute, charge.vram))
         for uid, charge in fleet.holders[card].items()
     ]
     assumed = Amounts.sum_of(amounts for state, amounts in held if state is AllocationState.ASSUMED)

@@ -100,7 +100,7 @@ class Worker(_Entry, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, allocation: Allocation) -> Worker:
-        return body_of(cls, allocation, allocation.claim, uid=allocation.id)
+        return body_of(cls, allocation, allocation.claim, uid=allocation.id, state=allocation.shown_state.value)
 
 
 class HeldCard(_Entry, frozen=True, kw_only=True):
@@ -145,6 +145,7 @@ class AllocationEntry(_Entry, frozen=True, kw_only=True):
             allocation,
             claim,
             uid=allocation.id,
+            state=allocation.shown_state.value,
             gpu_count=asked.gpu_count,
             isolation=asked.cards.isolation,
             gpus=tuple(

@@ -243,7 +243,7 @@ def _held(fleet: Fleet, card: int, *, assumed: bool = True) -> Amounts:
     held = Amounts.sum_of(
         _taken(fleet, card, charge)
         for holder, charge in fleet.holders[card].items()
-        if assumed or fleet.ledger[holder].state is not AllocationState.ASSUMED
+        if assumed or fleet.ledger[holder].shown_state is not AllocationState.ASSUMED
     )
     return _where_known(fleet.cards[card], held)
 
