@@ -47,8 +47,10 @@ class HamiNode:
     """While entered, the kubelet of a node admits each pod in its turn and asks the plugin, container by container.
 
     `granted` is what each container was handed out: uuids, MiB and percent of cores. While `deaf` no pod is admitted;
-    a plugin that `fails` hands out nothing.
+    a plugin that `fails` hands out nothing. `resource` is what the plugin offers, and `phase` where it reports.
     """
+
+    resource, phase = GPU, PHASE
 
     def __init__(self, api: KubeApi, name: str) -> None:
         self._api, self.name = api, name
@@ -94,10 +96,12 @@ class HamiNode:
 
     async def _admit(self, pod: Pod) -> None:
         spec, phase = pod.document["spec"], "Running"
-        handed_out = (pod.metadata.annotations or {}).get(PHASE) == "success"  # a kubelet remembers that over its end
+        handed_out = (pod.metadata.annotations or {}).get(
+            self.phase
+        ) == "success"  # a kubelet remembers that over its end
         try:
             for container in () if handed_out else (*spec.get("initContainers", ()), *spec["containers"]):
-                if count := int(container.get("resources", {}).get("limits", {}).get(GPU, 0)):
+                if count := int(container.get("resources", {}).get("limits", {}).get(self.resource, 0)):
                     self.granted[pod.metadata.name, container["name"]] = await self._allocate(count)
         except PluginError as error:
             self.errors.append(f"{pod.metadata.name}: {error}")

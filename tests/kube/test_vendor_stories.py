@@ -15,6 +15,8 @@ from tests.kube.api_server import ApiServer
 from tests.kube.conftest import until
 from tests.kube.test_front import Running, put, running
 from tests.kube.vendor_nodes import Document, a_node, a_pod, card, fields, registered
+from tests.kube.volcano_node import CORES, IDS, MEMORY, NUMBER, TO_ALLOCATE, volcano_node
+from tests.kube.volcano_node import LOCK as VOLCANO_LOCK
 from ullage.kube.client.changes import Patch
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.kinds import NODES
@@ -49,6 +51,7 @@ class Story:
     of_hami: Held | None = None
     """What the same pod holds that HAMi's scheduler placed, if that differs."""
     lock: str = ""
+    domain: str = "hami.io"
 
 
 def both(word: str, text: str) -> dict[str, str]:
@@ -287,6 +290,24 @@ STORIES = [
         {"V0": WHOLE},
         lock=MUTEX,
     ),
+    *(
+        Story(
+            "Volcano vGPU",
+            volcano_node("a", "GPU-1"),
+            {NUMBER: 1} | limits,
+            dict.fromkeys((IDS, TO_ALLOCATE), f"GPU-1,NVIDIA,{mib},{cores}:"),
+            {"GPU-1": held},
+            of_hami={"GPU-1": of_hami},
+            lock=VOLCANO_LOCK,
+            domain="volcano.sh",
+        )
+        for limits, mib, cores, held, of_hami in (
+            ({MEMORY: 3000, CORES: 30}, 3000, 30, (300_000, 3000), (300_000, 3000)),
+            ({"volcano.sh/vgpu-memory-percentage": 25}, 4000, 0, (0, 4000), (0, 4000)),
+            ({}, 16000, 0, WHOLE, (0, 16000)),
+            ({CORES: 100}, 16000, 100, WHOLE, (PPM, 16000)),
+        )
+    ),
 ]
 
 every_story = pytest.mark.parametrize(
@@ -328,12 +349,12 @@ async def test_a_pod_is_placed_as_hamis_scheduler_writes_it(server: ApiServer, a
     async with running(server, api, now=lambda: NOW, readers=READERS) as up:
         assert await up.place(pod, ["a"]) == "!a"
         found = pod_of(server)["metadata"]["annotations"]
-        common = {"hami.io/vgpu-node": "a", "hami.io/vgpu-time": SECONDS}
-        common |= {"hami.io/bind-phase": "allocating", "hami.io/bind-time": SECONDS}
+        common = {f"{story.domain}/vgpu-node": "a", f"{story.domain}/vgpu-time": SECONDS}
+        common |= {f"{story.domain}/bind-phase": "allocating", f"{story.domain}/bind-time": SECONDS}
         assert {key: found[key] for key in found.keys() - ours(found).keys()} == story.words | story.written | common
         assert filled(up, held_by(up, uid)) == filled(up, story.held)
         notes = server.do(lambda: server.rules.get(("nodes", "", "a")))["metadata"]["annotations"]
-        locks = {key: value for key, value in notes.items() if "lock" in key}
+        locks = {key: value for key, value in notes.items() if "lock" in key or key == VOLCANO_LOCK}
         text = OWNED if story.lock == MUTEX else OWNED.partition(",")[0]
         assert locks == ({story.lock: text} if story.lock else {})
     async with running(server, api, now=lambda: NOW, readers=READERS) as up:
@@ -345,7 +366,7 @@ async def test_a_pod_that_hamis_scheduler_placed_holds_as_much(
     server: ApiServer, api: HttpKubeApi, story: Story
 ) -> None:
     put(server, "nodes", story.node)
-    words = story.words | story.written | {"hami.io/vgpu-node": "a"}
+    words = story.words | story.written | {f"{story.domain}/vgpu-node": "a"}
     (pod,) = put(server, "pods", a_pod("p", story.limits, annotations=words, nodeName="a", schedulerName="hami"))
     async with running(server, api, now=lambda: NOW, readers=READERS) as up:
         await until(lambda: up.front.cluster.held(pod["metadata"]["uid"]) is not None, "it is read")

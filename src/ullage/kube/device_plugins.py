@@ -35,12 +35,12 @@ from ullage.wire.hami.lock import LOCK_EXPIRES_S, LOCK_WAIT_S, NodeLock, read_lo
 from ullage.wire.hami.mig import encode_reservations, reservations_of
 from ullage.wire.hami.node import RESPONSE_S, Handshake, read_handshake
 from ullage.wire.hami.results import (
-    BIND_PHASE,
     BindPhase,
     GivenCards,
     decode_devices,
     devices_of,
     grant_of,
+    phase_in,
     to_allocate,
 )
 from ullage.wire.pod import PodRequest
@@ -228,7 +228,9 @@ class DevicePlugins:
             left_s = max(_IN_FLIGHT_S, self._candidate.lease_s)
             return holder.finished or (ours and lock.expired(self._now(), left_s))
         return (
-            holder.finished or holder.spec.node_name != node or _phase(holder) in (BindPhase.SUCCESS, BindPhase.FAILED)
+            holder.finished
+            or holder.spec.node_name != node
+            or self._phase(holder) in (BindPhase.SUCCESS, BindPhase.FAILED)
         )
 
     # --- annotations for plugins, and their answers ---
@@ -278,7 +280,7 @@ class DevicePlugins:
             if pod.finished or pod.spec.node_name != allocation.node or pod.metadata.uid == uid_of(allocation.id):
                 continue
             with suppress(InvalidRequest):
-                for device in (each for devices in decode_devices(written) for each in devices):
+                for device in (each for devices in decode_devices(written, family.results) for each in devices):
                     found[device.uuid] = found.get(device.uuid, 0) | device.cores
         self._masked = {uid: given for uid, given in self._masked.items() if self._cluster.held(uid) is not None}
         for uid, (node, masks) in self._masked.items():  # binds that the watch has not reported yet
@@ -289,11 +291,12 @@ class DevicePlugins:
     def _on_pod(self, delta: Delta[Pod]) -> None:
         """Record an event if a pod got no devices. It keeps its cards until deleted, as its kubelet fails it."""
         match delta:
-            case Changed(old, new) if _phase(new) is BindPhase.FAILED and _phase(old) is not BindPhase.FAILED:
-                message = (
-                    f"the device plugin of {new.spec.node_name} handed out none of its cards ({BIND_PHASE}: failed)"
-                )
+            case Changed(old, new) if self._phase(new) is BindPhase.FAILED and self._phase(old) is not BindPhase.FAILED:
+                message = f"the device plugin of {new.spec.node_name} handed out none of its cards (bind-phase: failed)"
                 self._record_event(PodEvent.on(new, Reason.ALLOCATION_FAILED, message))
+
+    def _phase(self, pod: Pod) -> BindPhase | None:
+        return phase_in(pod.metadata.annotations or {}, self._families)
 
     def _on_node(self, delta: Delta[KubeNode]) -> None:
         if not isinstance(delta, Removed) and any(self._silent(delta.new)):
@@ -331,13 +334,6 @@ def _has_containers(pod: Pod) -> bool:
     """Return whether the kubelet reports containers of a pod: then all plugins have handed out its devices."""
     status = section(pod.document, "status")
     return bool(status.get("containerStatuses") or status.get("initContainerStatuses"))
-
-
-def _phase(pod: Pod) -> BindPhase | None:
-    try:
-        return BindPhase((pod.metadata.annotations or {}).get(BIND_PHASE, ""))
-    except ValueError:
-        return None
 
 
 def _locked(node: str, why: str) -> Conflict:

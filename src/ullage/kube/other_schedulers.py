@@ -16,7 +16,7 @@ from ullage.kube.client.objects import KubeNode, Pod
 from ullage.kube.context import KubeContext
 from ullage.model.error import Conflict, Unavailable
 from ullage.wire.hami.lock import read_lock
-from ullage.wire.hami.results import NODE
+from ullage.wire.hami.results import node_in
 
 
 class OtherSchedulers:
@@ -25,7 +25,8 @@ class OtherSchedulers:
     def __init__(self, context: KubeContext, observe: Callable[[Pod], None]) -> None:
         self._api, self._scheduler, self._observe = context.api, context.scheduler, observe
         self._pods = context.followed.pods
-        self._locks = {each.lock.annotation for each in context.pod_settings.families if each.lock.annotation}
+        self._families = context.pod_settings.families
+        self._locks = {each.lock.annotation for each in self._families if each.lock.annotation}
         self.seen = False
         """Whether a pod of another scheduler had a record of cards, or the lock of a node."""
         self._pods.subscribe(self._on_pod)
@@ -50,7 +51,8 @@ class OtherSchedulers:
     def _on_pod(self, delta: Delta[Pod]) -> None:
         if self.seen or isinstance(delta, Removed):
             return
-        self.seen = NODE in (delta.new.metadata.annotations or {}) and self._is_of_another(delta.new)
+        named = node_in(delta.new.metadata.annotations or {}, self._families)
+        self.seen = bool(named) and self._is_of_another(delta.new)
 
     def _on_node(self, delta: Delta[KubeNode]) -> None:
         if self.seen or isinstance(delta, Removed):

@@ -40,7 +40,12 @@ def ineffective_annotations(pod: Document, asked: PodRequest | None, settings: P
 def _of_hami(asked: PodRequest | None, settings: PodSettings) -> dict[str, str]:
     by_family = () if asked is None else asked.by_family
     known = {key for each in by_family for key in _annotation_keys(each)}
-    found: dict[str, str] = {}
+    found = {
+        key: f"it is not read for cards of {each.family}"
+        for each in by_family
+        if each.devices is not None
+        for key in each.devices.family.annotations.unread
+    }
     for family in settings.families if asked is None or asked.dialect in (Dialect.PLAIN, Dialect.HAMI) else ():
         why = "the pod requests no cards"
         if asked is not None:

@@ -59,6 +59,13 @@ def test_vendors_are_known_by_any_case_and_models_are_separated_by_commas_or_bar
     assert (cards.vendors, cards.models) == (("NVIDIA", "AMD"), ("A100", "H100", "L40"))
 
 
+def test_cards_are_of_the_family_whose_plugin_hands_them_out():
+    limits = {"limits": {"iluvatar.ai/MR-V100-vgpu": "1"}}
+    body = pod(vendor="iluvatar", gpu_count="1")
+    body["spec"]["containers"] = [{"name": "c", "resources": limits}]
+    assert compose_request(body).requirement.cards.vendors == ("MR-V100",)
+
+
 def test_a_vendor_can_be_configured():
     defaults = PodDefaults(vendors=("Acme",))
     assert compose_request(pod(vendor="acme"), defaults=defaults).requirement.cards.vendors == ("Acme",)

@@ -18,7 +18,7 @@ from ullage.model.allocation import Allocation, Charge
 from ullage.model.request import MAX_CARDS
 from ullage.wire.dialect import changed_keys, select_keys
 from ullage.wire.hami.mig import MIG_ALLOCATIONS, without_ids
-from ullage.wire.hami.results import NODE, card_records
+from ullage.wire.hami.results import card_records, node_keys
 
 CardRecord = Mapping[str, str]
 """The annotations of a pod that say which cards it holds."""
@@ -36,8 +36,9 @@ class BoundRequests:
     def __init__(self, context: KubeContext) -> None:
         self._words = context.pod_settings.annotations
         self._given = context.key("gpu-ids")
-        self._naming = (self._given, *card_records(context.pod_settings.families))
-        self._keys = frozenset((*self._naming, context.key("allocation"), NODE, MIG_ALLOCATIONS))
+        families = context.pod_settings.families
+        self._naming = (self._given, *card_records(families))
+        self._keys = frozenset((*self._naming, context.key("allocation"), *node_keys(families), MIG_ALLOCATIONS))
         self._asked: dict[str, tuple[str, dict[str, str]]] = {}
         """The node where a pod was first seen, and its words there."""
         self._records: dict[str, tuple[CardRecord, ...]] = {}

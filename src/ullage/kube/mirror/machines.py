@@ -16,6 +16,7 @@ from ullage.kube.context import KubeContext
 from ullage.kube.mirror.nodes import CardSources, node_of, template_of
 from ullage.kube.mirror.zone_records import ZoneRecords
 from ullage.model.error import Conflict, InvalidRequest
+from ullage.model.gpu import Gpu
 from ullage.model.holding import Use
 from ullage.model.node import Node
 from ullage.model.node_record import NodeRecord
@@ -106,23 +107,22 @@ class Machines:
     def distinct(self, shut: Collection[str]) -> list[Node]:
         """Return the machines. The cards of those in `shut` are cordoned.
 
-        A card that two machines name belongs to the first of them by name, because the two cannot be distinguished.
+        A card that two machines name belongs to the first of them by name, because the two cannot be distinguished. One
+        that two device plugins of a machine register belongs to the first of these.
         """
-        owner: dict[str, str] = {}
+        owner, twice = dict[str, str](), set[tuple[str, str]]()
         for name in sorted(self.by_name):
             for gpu in self.by_name[name].gpus:
+                if gpu.uuid in owner:
+                    twice.add((name, gpu.uuid))
                 owner.setdefault(gpu.uuid, name)
-        twice = frozenset(
-            (m.name, gpu.uuid) for m in self.by_name.values() for gpu in m.gpus if owner[gpu.uuid] != m.name
-        )
         for name, uuid in sorted(twice - self._twice):
-            message = f"card {uuid} is also named by {owner[uuid]}; card ids must be unique in a cluster"
+            other = f"{owner[uuid]}; card ids must be unique in a cluster"
+            again = "a second register of the node; only one device plugin may serve a card"
+            message = f"card {uuid} is also named by {again if owner[uuid] == name else other}"
             self._on_error("Node", name, Conflict(message, code="card-named-twice"))
-        self._twice = twice
-        apart = [
-            replace(m, gpus=tuple(gpu for gpu in m.gpus if owner[gpu.uuid] == m.name)) if twice else m
-            for m in self.by_name.values()
-        ]
+        self._twice = frozenset(twice)
+        apart = [replace(m, gpus=_owned(m, owner)) if twice else m for m in self.by_name.values()]
         return [
             replace(m, gpus=tuple(replace(gpu, cordoned=True) for gpu in m.gpus)) if m.name in shut else m
             for m in apart
@@ -166,3 +166,12 @@ class Machines:
         if record is None:
             del self._use[name]
         self.describe_again(name)
+
+
+def _owned(machine: Node, owner: Mapping[str, str]) -> tuple[Gpu, ...]:
+    """Return the cards of a machine that belong to it, each once."""
+    found: dict[str, Gpu] = {}
+    for gpu in machine.gpus:
+        if owner[gpu.uuid] == machine.name:
+            found.setdefault(gpu.uuid, gpu)
+    return tuple(found.values())

@@ -25,7 +25,7 @@ from ullage.model.error import InvalidRequest
 from ullage.wire.document import Document
 from ullage.wire.hami.choice import choice_in, chosen_at, requested_devices
 from ullage.wire.hami.lock import LOCK_EXPIRES_S
-from ullage.wire.hami.results import NODE
+from ullage.wire.hami.results import node_in
 
 CHOICE_S = LOCK_EXPIRES_S
 """Seconds for which a choice counts: as long as HAMi's scheduler has for a bind once it has locked the node."""
@@ -110,7 +110,7 @@ class UnboundChoices:
         """Return when a new choice ends. Only of one that is found in a list the stated time counts, if it is past."""
         if seen is Seen.CREATED:
             return -math.inf
-        at = chosen_at(pod.metadata.annotations or {}) if seen is Seen.LISTED else None
+        at = chosen_at(pod.metadata.annotations or {}, self._families) if seen is Seen.LISTED else None
         age_s = 0.0 if at is None else max(0.0, self._now() - at)
         return self._clock() + self._limit_s - age_s
 
@@ -136,7 +136,7 @@ class UnboundChoices:
 
         A bound pod with such a record closes its node. This one has nothing yet, and its scheduler may choose again.
         """
-        node = (pod.metadata.annotations or {}).get(NODE, "")
+        node = node_in(pod.metadata.annotations or {}, self._families)
         row_of, nodes = self._cluster.allocator.fleet.row_of, self._cluster.allocator.fleet.nodes
         if node not in row_of:
             return ()

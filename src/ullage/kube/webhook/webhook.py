@@ -22,7 +22,7 @@ from ullage.wire.dialect import TENSOR_FUSION, PodReader, changed_keys, read_pod
 from ullage.wire.document import Document, mapping, mappings, section, text
 from ullage.wire.hami.admission import check_pod, ignores
 from ullage.wire.hami.mig import MIG_ALLOCATIONS, keeps_slices
-from ullage.wire.hami.results import NODE, adds_devices, result_keys
+from ullage.wire.hami.results import adds_devices, node_keys, result_keys
 from ullage.wire.json_patch import JsonPatch
 from ullage.wire.pod import Dialect, PodRequest, check_admission, gang_annotations
 from ullage.wire.pod.alignment import zone_annotations
@@ -214,12 +214,12 @@ class Webhook:
 
     def _record_keys(self, before: Document, after: Document) -> Iterator[str]:
         """Yield the annotations that have to stay as they are: devices may only be added to those of a pod."""
-        yield NODE
+        yield from node_keys(self._families)
         if before.get(MIG_ALLOCATIONS) and not keeps_slices(before[MIG_ALLOCATIONS], after.get(MIG_ALLOCATIONS)):
             yield MIG_ALLOCATIONS
         for results in (family.results for family in self._families):
             allocated = results.allocated
-            if not before.get(allocated) or not adds_devices(before[allocated], after.get(allocated)):
+            if not before.get(allocated) or not adds_devices(before[allocated], after.get(allocated), results):
                 yield allocated
             if results.to_allocate and not (before.get(allocated) or before.get(results.to_allocate)):
                 yield results.to_allocate

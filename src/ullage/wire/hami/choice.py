@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 
 from ullage.model.error import InvalidRequest
 from ullage.model.quantity import MAX_INT32, parse_count
 from ullage.wire.document import Document, section
 from ullage.wire.hami.mig import MIG_ALLOCATIONS
-from ullage.wire.hami.results import NODE, TIME, card_records
+from ullage.wire.hami.results import card_records, node_in
 from ullage.wire.kubernetes_quantity import parse_quantity
 from ullage.wire.pod.containers import containers_of
 from ullage.wire.vendors.family import Family
@@ -19,15 +20,22 @@ _MOST_SECONDS = 2**40
 
 def choice_in(annotations: Mapping[str, str], families: tuple[Family, ...]) -> tuple[str, ...]:
     """Return what is written of a choice: two that are equal are one choice. Nothing if no node is named."""
-    if not annotations.get(NODE):
+    if not node_in(annotations, families):
         return ()
-    return tuple(annotations.get(key, "") for key in (NODE, TIME, *card_records(families), MIG_ALLOCATIONS))
+    return tuple(annotations.get(key, "") for key in (*_stamps(families), *card_records(families), MIG_ALLOCATIONS))
 
 
-def chosen_at(annotations: Mapping[str, str]) -> float | None:
+@cache
+def _stamps(families: tuple[Family, ...]) -> tuple[str, ...]:
+    """Return the annotations with the node and the time of a choice."""
+    return tuple(dict.fromkeys(key for family in families for key in (family.results.node, family.results.time)))
+
+
+def chosen_at(annotations: Mapping[str, str], families: tuple[Family, ...]) -> float | None:
     """Return the time of a choice in seconds since 1970; None if it is not stated, or cannot be read."""
-    with suppress(InvalidRequest):
-        return float(parse_count(annotations.get(TIME, ""), TIME, _MOST_SECONDS))
+    for rule in (family.results for family in families if annotations.get(family.results.node)):
+        with suppress(InvalidRequest):
+            return float(parse_count(annotations.get(rule.time, ""), rule.time, _MOST_SECONDS))
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ullage.model.alignment import AlignmentStage
@@ -15,7 +15,7 @@ from ullage.model.quantity import PPM
 from ullage.model.request import MAX_CARDS, ResourceRequirement
 from ullage.wire.document import Document, section, text
 from ullage.wire.hami.mig import readable_reservations
-from ullage.wire.hami.results import NODE, HamiDevice, cores_ppm, decode_devices
+from ullage.wire.hami.results import HamiDevice, cores_ppm, decode_devices
 from ullage.wire.pod.containers import containers_of, init_is_over
 from ullage.wire.pod.keys import Keys
 from ullage.wire.pod.owner import bare_claim
@@ -24,9 +24,6 @@ from ullage.wire.pod.request import PodRequest
 from ullage.wire.vendors.container_request import MIB, FamilyRequest
 from ullage.wire.vendors.family import ANNOTATIONS, Family
 from ullage.wire.vendors.shipped import NVIDIA
-
-_NODE = NODE.removeprefix(f"{ANNOTATIONS}/")
-
 
 _Device = tuple[int, int]
 """The numbers of a container of a pod and of one of its devices."""
@@ -78,13 +75,14 @@ def hami_allocation(
     `slices_of` slices hold their places, where each device of the card has one; they stay until the pod ends. Init
     containers that have ended hold nothing; an allocation without cards says that no other container had any.
     """
-    keys, spec = Keys(pod, ANNOTATIONS), section(pod, "spec")
+    spec, bare = section(pod, "spec"), bare_claim(Keys(pod, ANNOTATIONS))
     node, records = text(spec.get("nodeName")), dict(_records(pod, families))
     if not node or not records:
         return None
-    if keys.text(_NODE) not in (None, node):
-        raise keys.invalid(_NODE, f"the pod is on {node}; the cards of another node are not those that it has")
-    written: dict[str, Written] = {key: decode_devices(value, key=key) for key, (_, value) in records.items()}
+    _check_node(pod, node, [family for family, _ in records.values()])
+    written: dict[str, Written] = {
+        key: decode_devices(value, family.results, key=key) for key, (family, value) in records.items()
+    }
     over = init_is_over(pod)
     if asked is not None and asked.devices is not None:
         written = {key: _with_asked_cores(each, asked.devices, records[key]) for key, each in written.items()}
@@ -92,7 +90,7 @@ def hami_allocation(
     slices = {} if slices_of is None else _slices(pod, asked, written)
     held |= {card: (Part(), NVIDIA) for card in slices if card not in held}
     if not held and over and _held(spec, records, written, over=False):
-        return _without_cards(bare_claim(keys), node, asked)
+        return _without_cards(bare, node, asked)
     if not 0 < len(held) <= MAX_CARDS:
         key, (_, value) = next(iter(records.items()))
         raise invalid_annotation(key, value, f"1 to {MAX_CARDS} cards are needed, it names {len(held)}")
@@ -102,10 +100,19 @@ def hami_allocation(
         slices_of(uuid, slices[uuid]) if slices_of and uuid in slices else charge_of(_one(requirement, *each), uuid)
         for uuid, each in held.items()
     )
-    claim = bare_claim(keys) if asked is None else asked.claim
+    claim = bare if asked is None else asked.claim
     return Allocation(
         _id(claim, asked), node, requirement, tuple(held), state=AllocationState.BOUND, charges=charges, claim=claim
     )
+
+
+def _check_node(pod: Document, node: str, families: Iterable[Family]) -> None:
+    annotations = section(pod, "metadata", "annotations")
+    for key in dict.fromkeys(family.results.node for family in families):
+        named = text(annotations.get(key)).strip()
+        if named not in ("", node):
+            fix = f"the pod is on {node}; the cards of another node are not those that it has"
+            raise invalid_annotation(key, named, fix)
 
 
 def _slices(pod: Document, asked: PodRequest | None, written: Mapping[str, Written]) -> dict[str, tuple[Slot, ...]]:
@@ -139,8 +146,8 @@ def _records(pod: Document, families: Sequence[Family]) -> Iterator[tuple[str, t
     """Yield the annotation that names the cards of each family that the pod has, with its value."""
     annotations = section(pod, "metadata", "annotations")
     for family in families:
-        keys = family.results.allocated, family.results.to_allocate
-        found = next((key for key in keys if key and text(annotations.get(key)).strip()), None)
+        keys = reversed(family.results.devices)  # what is allocated is taken from the other one by the plugin
+        found = next((key for key in keys if text(annotations.get(key)).strip()), None)
         if found is not None:
             yield found, (family, text(annotations[found]))
 

@@ -9,6 +9,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
+from ullage.model.alignment import AlignmentStage
 from ullage.model.allocation import Charge, Slot
 from ullage.model.error import InvalidRequest, invalid, invalid_annotation
 from ullage.model.gpu import Gpu
@@ -17,31 +18,49 @@ from ullage.wire.document import text
 from ullage.wire.hami.sharing import CardUnit, card_units, share_out
 from ullage.wire.pod.keys import as_annotation
 from ullage.wire.vendors.container_request import MIB, WHOLE, ContainerRequest, FamilyRequest
-from ullage.wire.vendors.family import ANNOTATIONS, Family
+from ullage.wire.vendors.family import Family, ResultRule
 from ullage.wire.vendors.profiles import SliceProfile
 from ullage.wire.vendors.registers import RegisteredCard
 from ullage.wire.vendors.shipped import NVIDIA
 from ullage.wire.vendors.values import DeviceGrant, GrantedContainer, GrantedDevice, extra_annotations
 
-NODE = f"{ANNOTATIONS}/vgpu-node"
-TIME = f"{ANNOTATIONS}/vgpu-time"
-BIND_PHASE = f"{ANNOTATIONS}/bind-phase"
-BIND_TIME = f"{ANNOTATIONS}/bind-time"
-
-_OF_ALL = (NODE, TIME, BIND_PHASE, BIND_TIME)
-"""Annotations that are written for the devices of every family."""
-
 
 @cache
 def result_keys(families: tuple[Family, ...]) -> tuple[str, ...]:
     """Return the annotations that only the scheduler of a pod writes."""
-    return tuple(dict.fromkeys((*_OF_ALL, *(key for family in families for key in family.result_keys))))
+    common = (key for family in families for key in family.results.common)
+    return tuple(dict.fromkeys((*common, *(key for family in families for key in family.result_keys))))
+
+
+@cache
+def node_keys(families: tuple[Family, ...]) -> tuple[str, ...]:
+    """Return the annotations that name the node of the cards of a pod."""
+    return tuple(dict.fromkeys(family.results.node for family in families))
 
 
 @cache
 def card_records(families: tuple[Family, ...]) -> tuple[str, ...]:
     """Return the annotations that name the cards of a pod."""
-    return tuple(key for family in families for key in (family.results.allocated, family.results.to_allocate) if key)
+    return tuple(key for family in families for key in family.results.devices)
+
+
+def node_in(annotations: Mapping[str, str], families: tuple[Family, ...]) -> str:
+    """Return the node of the cards that a scheduler has chosen; "" if there is none."""
+    return next(filter(None, (annotations.get(key) for key in node_keys(families))), "")
+
+
+@cache
+def phase_keys(families: tuple[Family, ...]) -> tuple[str, ...]:
+    """Return the annotations in which device plugins report the phase of a pod."""
+    return tuple(dict.fromkeys(family.results.phase for family in families))
+
+
+def phase_in(annotations: Mapping[str, str], families: tuple[Family, ...]) -> BindPhase | None:
+    """Return the phase of a pod: that of the plugin that is last, or failed; None if no plugin is to serve it."""
+    found = {annotations[key] for key in phase_keys(families) if key in annotations}
+    return next(
+        (phase for phase in (BindPhase.FAILED, BindPhase.ALLOCATING, BindPhase.SUCCESS) if phase in found), None
+    )
 
 
 _SLICE = re.compile(r"\[[^\[\]]*\]$")
@@ -172,35 +191,41 @@ def grant_of(
 ) -> DeviceGrant:
     """Return what a pod is given on a node, with the names of its containers; `now` in seconds since the epoch."""
     containers = tuple(
-        GrantedContainer(each.name, tuple(given), each.counts_cores, each.template)
+        GrantedContainer(each.name, tuple(given), each.counts_cores, each.template, stage=each.stage)
         for each, given in zip(request.containers, devices, strict=True)
     )
     return DeviceGrant(request.family, node, containers, now, slices=slices)
 
 
-def encode_devices(containers: Iterable[Iterable[GrantedDevice]]) -> str:
-    """Return devices as `UUID,TYPE,MiB,cores:` each, and a `;` after every container."""
-    return "".join("".join(f"{_encoded(device)}:" for device in devices) + ";" for devices in containers)
+def encode_devices(containers: Iterable[Iterable[GrantedDevice]], rule: ResultRule = NVIDIA.results) -> str:
+    """Return devices as `UUID,TYPE,MiB,cores:` each, and a `;` after every container, or between them."""
+    found = ["".join(f"{_encoded(device)}:" for device in devices) for devices in containers]
+    return ";".join(found) if rule.form == "volcano" else "".join(f"{each};" for each in found)
 
 
-def decode_devices(written: str, *, key: str = NVIDIA.results.allocated) -> tuple[tuple[HamiDevice, ...], ...]:
-    """Return the devices of each container."""
-    containers = written.split(";", _MAX_COUNT + 1)
-    if containers[-1].strip():
-        raise invalid_annotation(key, written, "each container ends with a semicolon")
+def decode_devices(
+    written: str, rule: ResultRule = NVIDIA.results, *, key: str = ""
+) -> tuple[tuple[HamiDevice, ...], ...]:
+    """Return the devices of each container; `key` is the annotation that has them, if it is not `rule.allocated`."""
+    key = key or rule.allocated
+    *containers, rest = written.split(";", _MAX_COUNT + 1)
+    if rest.strip():
+        if rule.form == "hami":
+            raise invalid_annotation(key, written, "each container ends with a semicolon")
+        containers.append(rest)
     if len(containers) > _MAX_COUNT:
         raise invalid_annotation(key, written, f"at most {_MAX_COUNT} containers are read")
-    return tuple(tuple(_devices(container, key)) for container in containers[:-1])
+    return tuple(tuple(_devices(container, key)) for container in containers)
 
 
-def adds_devices(before: object, after: object) -> bool:
+def adds_devices(before: object, after: object, rule: ResultRule = NVIDIA.results) -> bool:
     """Return whether each container has all devices that it had, with as much of each; true if it had none to read."""
     try:
-        had = decode_devices(text(before))
+        had = decode_devices(text(before), rule)
     except InvalidRequest:
         had = ()
     try:
-        has = decode_devices(text(after))
+        has = decode_devices(text(after), rule)
     except InvalidRequest:
         return False
     amounts = [{device.uuid: (device.memory_mib, device.cores) for device in devices} for devices in has]
@@ -221,11 +246,11 @@ def _covers(amounts: tuple[int, int] | None, device: HamiDevice) -> bool:
 
 def to_allocate(grant: DeviceGrant, *, phase: BindPhase = BindPhase.ALLOCATING) -> dict[str, str]:
     """Return the annotations of a pod that was given cards and is being bound."""
-    written, seconds = encode_devices(each.devices for each in grant.containers), str(int(grant.now))
-    results = grant.family.results
-    placed = {NODE: grant.node, TIME: seconds}
-    placed |= {key: written for key in (results.to_allocate, results.allocated) if key}
-    return placed | extra_annotations(grant) | {BIND_PHASE: phase.value, BIND_TIME: seconds}
+    rule, seconds = grant.family.results, str(int(grant.now))
+    listed = [each.devices for each in grant.containers if each.stage is AlignmentStage.APP or rule.form == "hami"]
+    written = dict.fromkeys(rule.devices, encode_devices(listed, rule))
+    placed = {rule.node: grant.node, rule.time: seconds, **written, **extra_annotations(grant)}
+    return placed | {rule.phase: phase.value, rule.bind_time: seconds}
 
 
 def _encoded(device: GrantedDevice) -> str:

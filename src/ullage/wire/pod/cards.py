@@ -70,7 +70,7 @@ def read_card_request(keys: Keys, spec: Document, defaults: PodDefaults) -> Card
         part, most, guaranteed = _part(_Stated((0, PPM), request.vram), _Stated((0, PPM), limit.vram))
     cards = CardSelector(
         models=models,
-        vendors=vendors or ((offered,) if offered else ()),
+        vendors=(offered,) if offered else vendors,
         indices=indices,
         pool=keys.text("gpupool") or defaults.pool,
         isolation=isolation,

@@ -75,6 +75,9 @@ class _Container:
         priority = self.amounts.whole(own.priority, 1)
         stated = self.amounts.whole(own.count, MAX_CARDS)
         cores = self._cores()
+        if stated and family.count.app_only and stage is not AlignmentStage.APP:
+            fix = "its device plugin serves app containers alone; request the cards there"
+            raise self._wrong(own.count, stated, fix)
         if family.count.means == "slice":
             return replace(self._slice(name, stage, stated, cores), task_priority=priority)
         memory, percent = self.amounts.mib(own.memory, family), self.amounts.whole(own.percent, WHOLE)

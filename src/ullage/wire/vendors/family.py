@@ -13,7 +13,7 @@ import msgspec
 from ullage.model.part import Isolation
 
 ANNOTATIONS = "hami.io"
-"""The domain of annotations that are the same for all vendors."""
+"""The domain of HAMi's annotations that are the same for all vendors."""
 
 POLICY_ANNOTATIONS = ("node-scheduler-policy", "gpu-scheduler-policy", "device-scoring-weights")
 """Annotations of a pod under `ANNOTATIONS`."""
@@ -41,13 +41,15 @@ class CountRule(Section, frozen=True, kw_only=True):
     """How many cards a container may request.
 
     `default` is the number where it states only amounts (0: it requests none). `step` cards go together, and one is
-    rounded up to that. With `parts_of_one` parts are of one card only. A `slice` is one card, and its size.
+    rounded up to that. With `parts_of_one` parts are of one card only. With `app_only` init containers and sidecars
+    request none. A `slice` is one card, and its size.
     """
 
     default: Count = 0
     allowed: tuple[Size, ...] = ()
     step: Size = 1
     parts_of_one: bool = False
+    app_only: bool = False
     means: Literal["cards", "slice"] = "cards"
 
 
@@ -97,7 +99,7 @@ class Register(Section, frozen=True, kw_only=True):
     are isolated softly only on nodes with the annotation `soft_on`, where that is named.
     """
 
-    format: Literal["hami", "metax", "drs", "capacity"]
+    format: Literal["hami", "volcano", "metax", "drs", "capacity"]
     annotation: str = ""
     handshake: str = ""
     links: str = ""
@@ -122,7 +124,7 @@ class Register(Section, frozen=True, kw_only=True):
 
 
 class PodAnnotations(Section, frozen=True, kw_only=True):
-    """Annotations that select cards. Of several lists of uuids all count."""
+    """Annotations that select cards. Of several lists of uuids all count. Those that are `unread` have no effect."""
 
     use_type: str = ""
     nouse_type: str = ""
@@ -130,6 +132,7 @@ class PodAnnotations(Section, frozen=True, kw_only=True):
     nouse_uuid: tuple[Text, ...] = ()
     numa_bind: str = ""
     mode: str = ""
+    unread: tuple[Text, ...] = ()
 
 
 class SliceTemplate(Section, frozen=True, kw_only=True):
@@ -163,17 +166,51 @@ class LockRule(Section, frozen=True, kw_only=True):
 class ResultRule(Section, frozen=True, kw_only=True):
     """What is written on a placed pod. `to_allocate` and `allocated` have the devices of each container.
 
-    The type of a device is the family's word, or the model of the card. `memory` and `cores` are what the container
-    requested, or fixed numbers; cores may be in units of the card, or a mask of its cores. `extra` are further
-    annotations with the names of values in braces; one without its value is not written.
+    In the form `hami` these are all containers, and each ends with `;`; in the form `volcano` app containers alone,
+    with `;` between them. The type of a device is the family's word, or the model of the card. `memory` and `cores` are
+    what the container requested, or fixed numbers; cores may be in units of the card, or a mask of its cores. `domain`
+    is that of the annotations of node, time and phase. `extra` are further annotations with the names of values in
+    braces; one without its value is not written.
     """
 
+    domain: Text = ANNOTATIONS
+    form: Literal["hami", "volcano"] = "hami"
     allocated: Text
     to_allocate: str = ""
     type: Literal["word", "model"] = "word"
     memory: Count | Literal["asked"] = "asked"
     cores: Count | Literal["asked", "units-of-card", "mask"] = "asked"
     extra: dict[str, str] = {}
+
+    @property
+    def node(self) -> str:
+        """The annotation with the node of the devices."""
+        return f"{self.domain}/vgpu-node"
+
+    @property
+    def time(self) -> str:
+        """The annotation with the time of the choice, in seconds since 1970."""
+        return f"{self.domain}/vgpu-time"
+
+    @property
+    def phase(self) -> str:
+        """The annotation in which the device plugin says that it has handed out the devices, or failed."""
+        return f"{self.domain}/bind-phase"
+
+    @property
+    def bind_time(self) -> str:
+        """The annotation with the time of the bind, in seconds since 1970."""
+        return f"{self.domain}/bind-time"
+
+    @property
+    def common(self) -> tuple[str, ...]:
+        """The annotations that are written for the devices of every family of the domain."""
+        return self.node, self.time, self.phase, self.bind_time
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The annotations with the devices of each container."""
+        return tuple(filter(None, (self.to_allocate, self.allocated)))
 
 
 class WebhookRule(Section, frozen=True, kw_only=True):
@@ -278,7 +315,7 @@ class Family(Section, frozen=True, kw_only=True):
     @property
     def result_keys(self) -> tuple[str, ...]:
         """The annotations that a scheduler writes on a placed pod."""
-        return tuple(filter(None, (self.results.to_allocate, self.results.allocated, *self.results.extra)))
+        return (*self.results.devices, *self.results.extra)
 
 
 class SliceWords(Section, frozen=True, kw_only=True):

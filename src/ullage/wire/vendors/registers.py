@@ -166,10 +166,7 @@ def _from_fields(text: str, key: str) -> list[_Registered]:
         card: dict[str, Any] = {"id": id_, "type": type_, "mode": mode}
         card |= {"count": count, "devmem": memory, "devcore": cores, "numa": numa, "index": index}
         card["health"] = health.lower() == "true"
-        try:
-            found.append(msgspec.convert(card, _Registered, strict=False))
-        except msgspec.ValidationError as error:
-            raise invalid_annotation(key, entry, str(error)) from None
+        found.append(_converted(card, key, entry))
     return found
 
 
@@ -247,8 +244,46 @@ def _whole(text: str, key: str) -> int:
     return int(text)
 
 
+_VOLCANO_FIELDS = (5, 6)
+
+
+def _of_volcano(family: Family, _node: NodeText, text: str, soft: bool) -> Iterator[RegisteredCard]:
+    """Yield the cards in a register `uuid,count,MiB,type,health[,mode]:` of each, as Volcano's device plugin writes it.
+
+    Cards that are divided by MIG have no mode of isolation that a request may have.
+    """
+    key = family.register.annotation
+    entries = [entry for each in text.split(":") if (entry := each.strip())]
+    for index, entry in enumerate(entries[: _checked(len(entries), key)]):
+        fields = [field.strip() for field in entry.split(",")]
+        if len(fields) not in _VOLCANO_FIELDS:
+            raise invalid_annotation(key, entry, "write uuid,count,MiB,type,health,mode of each card")
+        id_, count, memory, type_, health, *mode = fields
+        card = _converted({"id": id_, "count": count, "devmem": memory, "type": type_}, key, entry)
+        divided = mode == [_MIG]
+        gpu = Gpu(
+            card.id,
+            index,
+            model=card.type or None,
+            vendor=family.name,
+            vram_bytes=card.devmem * MIB,
+            healthy=health.lower() == "true",
+            isolation=Isolation.PARTITIONED if divided else None,
+            isolations=_ISOLATIONS[_MIG] if divided else _isolations(family, "", soft=soft),
+            max_users=card.count,
+        )
+        yield RegisteredCard(gpu, family.cores.per_card)
+
+
+def _converted(card: dict[str, Any], key: str, entry: str) -> _Registered:
+    try:
+        return msgspec.convert(card, _Registered, strict=False)
+    except msgspec.ValidationError as error:
+        raise invalid_annotation(key, entry, str(error)) from None
+
+
 _Read = Callable[[Family, NodeText, str, bool], Iterator[RegisteredCard]]
-_FORMATS: Mapping[str, _Read] = {"hami": _of_hami, "metax": _of_metax, "drs": _of_drs}
+_FORMATS: Mapping[str, _Read] = {"hami": _of_hami, "volcano": _of_volcano, "metax": _of_metax, "drs": _of_drs}
 
 
 # --- capacity ---

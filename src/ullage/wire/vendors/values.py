@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ullage.model.alignment import AlignmentStage
+
 if TYPE_CHECKING:
     from ullage.wire.vendors.family import Family
 
@@ -38,6 +40,7 @@ class GrantedContainer:
     devices: tuple[GrantedDevice, ...] = ()
     counts_cores: bool = False
     template: str = ""
+    stage: AlignmentStage = AlignmentStage.APP
 
 
 @dataclass(frozen=True, slots=True)
