@@ -12,7 +12,7 @@ from msgspec import structs
 
 from docs.markdown import table
 from ullage.wire.dialect import PodSettings
-from ullage.wire.hami.results import result_keys
+from ullage.wire.hami.results import node_keys, result_keys
 from ullage.wire.vendors.container_request import WHOLE
 from ullage.wire.vendors.family import Family, VendorFile
 from ullage.wire.vendors.load import shipped
@@ -28,6 +28,7 @@ def chart_keys() -> str:
     found = {
         "results": list(result_keys(FAMILIES)),
         "requests": requests,
+        "nodes": list(node_keys(FAMILIES)),
         "allocated": [allocated for allocated, _ in both],
         "toAllocate": [{"allocated": allocated, "key": key} for allocated, key in both if key],
     }

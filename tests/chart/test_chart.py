@@ -23,7 +23,7 @@ from ullage.model.holding import Holding, PodHolding, Use
 from ullage.model.node_record import NodeRecord, Stock
 from ullage.model.topology import Cpu, Kubelet, Topology, Zone
 from ullage.wire.dialect import PodSettings
-from ullage.wire.hami.results import NODE, card_records, result_keys
+from ullage.wire.hami.results import card_records, node_keys, result_keys
 from ullage.wire.pod.bind import OUTPUT
 from ullage.wire.topology.numatopology_object import numatopology_object
 from ullage.wire.vendors.shipped import FAMILIES
@@ -332,13 +332,13 @@ def test_annotations_of_a_bind_are_protected_while_the_pod_lives() -> None:
 def test_the_webhook_is_asked_about_every_annotation_that_names_cards() -> None:
     """Else a pod that requests nothing could be created with cards, past the webhook."""
     begins = yaml.safe_load((CHART / "values.yaml").read_text())["webhook"]["annotationPrefixes"]
-    assert all(key.startswith(tuple(begins)) for key in (NODE, *card_records(FAMILIES)))
+    assert all(key.startswith(tuple(begins)) for key in (*node_keys(FAMILIES), *card_records(FAMILIES)))
 
 
 def test_before_a_pod_has_a_node_all_annotations_that_name_its_cards_are_protected() -> None:
     (policy,) = of_kind(render(), "ValidatingAdmissionPolicy")
     what = policy["spec"]["matchConditions"][1]["expression"]
-    assert all(f'"{key}"' in what for key in (NODE, *card_records(FAMILIES)))
+    assert all(f'"{key}"' in what for key in (*node_keys(FAMILIES), *card_records(FAMILIES)))
     assert not of_kind(render({"webhook": {"enabled": False}}), "ValidatingAdmissionPolicy")
 
 
