@@ -43,7 +43,7 @@ from ullage.model.error import UllageError, Unavailable
 from ullage.model.gpu import Gpu
 from ullage.service.bindings_snapshot import Caller, NamedApp
 from ullage.wire.extender import ExtenderArgs
-from ullage.wire.gpubinding import binding_name
+from ullage.wire.gpubinding import REASON, binding_name
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
 COMFY = f"{ROOT}/apps/comfyui"
@@ -591,6 +591,28 @@ async def test_rows_that_cannot_be_read_are_not_taken_for_stale(server: ApiServe
         await up.front.bindings.upkeep.reconcile(PROJECT)
         kept = server.do(lambda: server.store.get(("configmaps", "os-framework", "app-gpu-allocations")))
         assert kept["data"] == {"allocations.json": "[{"}
+
+
+async def test_a_binding_that_cannot_be_read_says_what_is_wrong_and_one_of_no_card_is_a_problem(
+    server: ApiServer, api: HttpKubeApi
+):
+    put(server, "nodes", a_machine("a", {"g1": SLICED}))
+    wrong = {"nothing": "0", "negative": "-1Gi", "text": "lots", "list": ["1"]}
+    put(server, "gpubindings", *(a_binding(name, "g1", memory=memory) for name, memory in wrong.items()))
+    put(server, "gpubindings", a_binding("lost", "g9"))
+    async with hosting(server, api) as up:
+        await up.heard(*wrong, "lost")
+        found = (await up.call("GET", f"{RESOURCES}/problems", user="root"))["data"]
+        reasons = {each["item"]: each["reason"] for each in found}
+        assert reasons.pop("lost") == "card-gone"
+        assert reasons.keys() == wrong.keys()
+        for name, memory in wrong.items():
+            assert reasons[name].startswith(f"spec.memory: {memory!r} is not valid: ")
+
+        def written() -> dict[str, str]:
+            return {name: up.objects()[name]["metadata"].get("annotations", {}).get(REASON, "") for name in wrong}
+
+        await until(lambda: written() == reasons, lambda: f"the objects say so: {written()}")
 
 
 async def test_bindings_of_others_take_room(server: ApiServer, api: HttpKubeApi):

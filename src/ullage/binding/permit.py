@@ -163,7 +163,9 @@ class BindingClaims:
         return binding if card is None or not card.memory_bytes else binding.on(card.memory_bytes)
 
     def invalid(self, binding: Binding) -> str:
-        """Return why a binding is invalid; "" if it is valid."""
+        """Return why a binding is invalid; "" if it is valid. What cannot be read of it comes first."""
+        if binding.state is BindingState.INVALID:
+            return binding.reason or binding.state.value
         if self._strict and not (binding.owner and binding.namespace):
             return BindingMismatch.WILDCARD.value
         if binding.selector is None:

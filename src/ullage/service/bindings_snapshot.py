@@ -9,6 +9,7 @@ from functools import cached_property
 from ullage.binding.force import in_force
 from ullage.binding.rows import Ledger
 from ullage.binding.view import BindingInventory, BindingView
+from ullage.model.binding import BindingState
 from ullage.model.compute import AppKey, AppState, CardKey, ComputeCard, ComputeNode, HostedApp
 from ullage.model.compute_result import Problem
 from ullage.model.error import Conflict, Forbidden, NotFound
@@ -146,10 +147,14 @@ class BindingsSnapshot:
     def problems(self, caller: Caller) -> Iterator[Problem]:
         """Yield rows of cards that do not exist, or whose application is being stopped, as far as a caller sees them.
 
-        An administrator also sees unreadable objects.
+        An administrator also sees unreadable objects, and bindings of other writers of cards that do not exist.
         """
         if caller.is_admin:
             yield from self.cluster.problems
+            devices = {key.device for key in self.view.cards}
+            for each in self.cluster.bindings:
+                if each.state is not BindingState.INVALID and each.uuid not in devices:
+                    yield Problem(each.name, "card-gone")
         counted = {row.id for row in self.view.rows}
         for row in (row for row in self.ledger.rows if caller.sees(row.app)):
             whose = f"{row.app.name} of {row.app.owner} on {row.card.node}/{row.card.device}"
