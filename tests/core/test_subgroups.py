@@ -98,6 +98,13 @@ def test_subgroups_inside_subgroups_have_levels_of_their_own():
     assert {next(iter(racks[name]))[:2] for name in ("ab-a", "ab-b")} in ({"b1"}, {"b2"})
 
 
+def test_those_that_may_be_anywhere_leave_the_only_rack_to_the_others():
+    wide = Subgroup("wide", 2, within="block")
+    outer = Subgroup("outer", 2)
+    gang = [*members(outer, rack("a"), count=1), *members(outer, wide, count=2), *members(rack("b"), count=3)]
+    assert racks_of(placed(cluster((1, 3, 2)), gang))["b"] == {"b0r1"}
+
+
 def test_a_preferred_level_is_given_up_and_the_required_one_is_not():
     fleet = cluster((2, 2), (3,))
     wish = Subgroup("a", domain="block,rack", within="block")
@@ -179,7 +186,7 @@ def ways(fleet: Fleet, requests: Sequence[Request]) -> Iterator[dict[str, int]]:
 
 
 SIZES = st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=3), min_size=1, max_size=2)
-PART = st.tuples(st.integers(1, 3), st.sampled_from(["rack", "block", None]), st.booleans())
+PART = st.tuples(st.integers(1, 3), st.sampled_from(["rack", "block", None]), st.sampled_from(["", "p", "q"]))
 
 
 @settings(max_examples=150)
@@ -188,7 +195,7 @@ def test_it_is_placed_whenever_it_can_be(blocks, parts, within, wide):
     fleet = cluster(*map(tuple, blocks))
     requests = []
     for number, (count, level, nested) in enumerate(parts):
-        path = (Subgroup("outer", 1, within="block"),) if nested else ()
+        path = (Subgroup(nested, 1, within="block"),) if nested else ()
         text = "gpu=2" if wide and number == 0 else "gpu=1"
         leaf = Subgroup(f"s{number}", count, within=level)
         requests += members(*path, leaf, count=count, text=text, within=within)

@@ -58,7 +58,12 @@ class _Part:
     @property
     def had(self) -> int:
         """Return how many members, or subgroups inside it, of those that are required have started."""
-        return sum(not each.missing for each in self._counting) if self.inside else self.going
+        return self.going if self._counts_members else sum(not each.missing for each in self._counting)
+
+    @property
+    def _counts_members(self) -> bool:
+        """Whether it requires members: the gang itself requires subgroups, though none may be known yet."""
+        return bool(self.path) and not self.inside
 
     @property
     def missing(self) -> int:
@@ -73,7 +78,7 @@ class _Part:
         missing = self.missing
         if not missing:
             return []
-        if not self.inside:
+        if self._counts_members:
             usable = [] if self.path in without else self.waiting
             return usable[:missing] if len(usable) >= missing else None
         found = [least for each in self._counting if each.missing and (least := each.least(size, without)) is not None]
@@ -100,7 +105,7 @@ class _Part:
         incomplete = [each for each in self._counting if each.missing]
         if incomplete and len(incomplete) == self.missing:
             return min(incomplete, key=lambda each: each.missing).lack()
-        return Lack(self.path, self.required, self.had, "subgroups" if self.inside or not self.path else "members")
+        return Lack(self.path, self.required, self.had, "members" if self._counts_members else "subgroups")
 
 
 class Quorum:

@@ -1,8 +1,8 @@
 """Places a gang whose subgroups have levels of their own: each subgroup inside the domain of what it is part of.
 
-Subgroups are placed in turn, the largest first, each in the nearest nodes that have room for it. If a later one finds
-none, the one before it is taken back and put in its next domain, up to `MOST_RETRIES` times. The books stay as they
-were.
+Subgroups are placed in turn: those of the smallest domains first, of these the largest, each in the nearest nodes with
+room for it. If a later one finds none, the one before it is taken back and put in its next domain, up to
+`MOST_RETRIES` times. The books stay as they were.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ullage.core.placing.rules import Rules
 from ullage.model.claim import Claim, GangClaim, Request, SubgroupPath
 from ullage.model.rejection import Code, Cure, Rejection
 
-MOST_RETRIES = 256
+MOST_RETRIES = 64
 """How many times subgroups of one gang are tried elsewhere before it is refused."""
 
 Neighbours = Mapping[SubgroupPath, Collection[str]]
@@ -109,18 +109,24 @@ class _Part:
 
 
 def _in_order(fleet: Fleet, root: _Part) -> list[_Part]:
-    """Return the parts in the order of placing: each before those inside it, of which the largest is first.
+    """Return the parts in the order of placing: each before those inside it.
 
-    Members of a part that has subgroups, and are in none of them, are a part of their own.
+    Of these, those that have to stay in the smallest domains are first, then the largest: others can use what these
+    leave. Members of a part that has subgroups, and are in none of them, are a part of their own.
     """
-    ordered, waiting = list[_Part](), [root]
+    ordered, waiting, labels = list[_Part](), [root], fleet.exclusion.labels
 
-    def size(part: _Part) -> int:
-        return sum(fleet.resources(request.requirement).gpu_milli for request in part.requests)
+    def domains(part: _Part) -> int:
+        if part.inside:
+            return min(map(domains, part.inside.values()))
+        return 0 if part.within is None else int(labels.domains(part.within).max(initial=-1))
+
+    def order(part: _Part) -> tuple[int, int]:
+        return domains(part), sum(fleet.resources(request.requirement).gpu_milli for request in part.requests)
 
     while waiting:
         part = waiting.pop()
-        inside = sorted(part.inside.values(), key=size, reverse=True)
+        inside = sorted(part.inside.values(), key=order, reverse=True)
         if inside and part.own:
             inside.append(_Part(part.path, own=part.own))
         for each in inside:
