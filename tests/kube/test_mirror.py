@@ -6,6 +6,7 @@ import copy
 import itertools
 import json
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -21,7 +22,7 @@ from ullage.kube.context import KubeContext
 from ullage.kube.events import PodEvent, Reason
 from ullage.kube.mirror.cards import RegisteredCards
 from ullage.kube.mirror.mirror import Mirror
-from ullage.kube.mirror.nodes import CardSources
+from ullage.kube.mirror.nodes import CardReader, CardSources
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Claim, Request
 from ullage.model.holding import Holding as PinnedTo
@@ -59,7 +60,9 @@ def a_pod(name: str, node: str = "", *cards: str, asks: int = 0, mib: int = 0, *
 
 
 class World:
-    """A mirror of the machines and pods of the test, and the reported errors."""
+    """A mirror of the machines and pods of the test, and the reported errors. `readers` know the cards of nodes."""
+
+    readers: Sequence[CardReader] = (RegisteredCards(),)
 
     def __init__(self, *nodes: dict[str, Any]) -> None:
         self.nodes, self.pods = FakeInformer(NODES), FakeInformer(PODS)
@@ -81,7 +84,7 @@ class World:
             on_error=lambda _kind, name, error: self.errors.append(f"{name}: {error.code}: {error.message}"),
             record_event=self.events.append,
         )
-        self.mirror = Mirror(context, CardSources([RegisteredCards()]))
+        self.mirror = Mirror(context, CardSources(self.readers))
         self.mirror.recover()
 
     @property

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ullage.model.error import InvalidRequest
+from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.quantity import MAX_INT32, MAX_INT64, check_amount
+
+MAX_CARD_AMOUNT = 2**53
+"""The most bytes and GFLOPS of one card: the books multiply them by 1000 in 64 bits."""
 
 
 def check_inventory(nodes: Iterable[Node]) -> None:
@@ -38,10 +42,20 @@ def _check_amounts(node: Node) -> None:
         check_amount(amount, f"{node.name}: {name}", MAX_INT64)
     check_amount(node.max_executors, f"{node.name}: max_executors", MAX_INT32)
     for gpu in node.gpus:
-        for name, found, most in (
-            ("compute_gflops", gpu.compute_gflops, MAX_INT64),
-            ("vram_bytes", gpu.vram_bytes, MAX_INT64),
-            ("max_users", gpu.max_users, MAX_INT32),
-        ):
-            if found is not None:
-                check_amount(found, f"{node.name}: {gpu.uuid}: {name}", most)
+        check_card(gpu, node.name)
+
+
+def check_card(gpu: Gpu, node: str) -> None:
+    """Refuse a card with an amount that is no whole number within its range.
+
+    Raises:
+        InvalidRequest: `amount-out-of-range`; the message names node, card and amount.
+
+    """
+    for name, found, most in (
+        ("compute_gflops", gpu.compute_gflops, MAX_CARD_AMOUNT),
+        ("vram_bytes", gpu.vram_bytes, MAX_CARD_AMOUNT),
+        ("max_users", gpu.max_users, MAX_INT32),
+    ):
+        if found is not None:
+            check_amount(found, f"{node}: {gpu.uuid}: {name}", most)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ullage.core.books.inventory_check import check_card
 from ullage.kube.client.objects import KubeNode as NodeObject
 from ullage.kube.mirror.discovered import MEMORY_LABELS, PRODUCT_LABELS, bytes_of_mib
 from ullage.kube.mirror.pools import NO_POOLS, CardPools
@@ -93,11 +94,12 @@ def node_of(
     gpus += [replace(card, index=len(gpus) + at) for at, card in enumerate(sliced)]
     placed = gpus if record is None else _placed(gpus, record)
     topology = _with_links(node, sources.readers, record, notes)
+    known_figures = tuple(map(_soft_at_most, map(sources.figures.complete, placed)))
     return Node(
         name=node.metadata.name,
         cpu_milli=_amount(amounts, "cpu", MILLI, notes),
         memory_bytes=_amount(amounts, "memory", 1, notes),
-        gpus=sources.pools.of(node, tuple(map(_soft_at_most, map(sources.figures.complete, placed))), notes),
+        gpus=_within_bounds(sources.pools.of(node, known_figures, notes), node.metadata.name, notes),
         max_executors=_amount(amounts, "pods", 1, notes) if "pods" in amounts else _PODS,
         labels=labels,
         state=NodeState.READY if node.ready else NodeState.NOT_READY,
@@ -106,6 +108,19 @@ def node_of(
         topology=topology,
         topology_note="; ".join(notes),
     )
+
+
+def _within_bounds(gpus: Sequence[Gpu], node: str, notes: list[str]) -> tuple[Gpu, ...]:
+    """Return the cards with amounts that the books can count; the others are noted."""
+    found = []
+    for gpu in gpus:
+        try:
+            check_card(gpu, node)
+        except InvalidRequest as error:
+            notes.append(f"{error.message}; the card is left out")
+        else:
+            found.append(gpu)
+    return tuple(found)
 
 
 def template_of(node: NodeObject, sources: CardSources = NO_SOURCES) -> Node:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from ullage.wire.vendors.scores import read_scores
 
 MIB = 2**20
 _MOST_MIB = 2**30
+_COUNT = re.compile(r"[0-9]{1,9}")
 _MIG = "mig"
 _SOFTLY = frozenset({Isolation.SHARED, Isolation.SOFT})
 _ISOLATIONS = {_MIG: frozenset({Isolation.PARTITIONED}), "mps": _SOFTLY | {Isolation.HARD}}
@@ -224,7 +226,7 @@ def _of_drs(family: Family, node: NodeText, text: str, soft: bool) -> Iterator[R
     if not profiles:
         raise invalid_annotation(key, text, "it names no profile such as 1g.6gb")
     for number, card in enumerate(found.devices):
-        index = int(card.index) if card.index.isascii() and card.index.isdigit() else number
+        index = number if _COUNT.fullmatch(card.index) is None else int(card.index)
         capacity = _whole(str(card.capacity).strip(), key)
         gpu = Gpu(
             family.register.uuid.format(node=node.name, index=index),
