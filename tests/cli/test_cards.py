@@ -172,13 +172,20 @@ def test_a_failure_for_one_request_does_not_stop_the_others(ran, http):
     assert http.get("/v1/allocations").json() == []
 
 
-@pytest.mark.parametrize("line", ["alloc p -r vram=80", "plan -r gpu=0.5,vram=1k", "submit -r cpu=1,vram=40 -- true"])
-def test_vram_without_its_unit_is_refused_as_the_bytes_that_it_counts(ran, line):
+@pytest.mark.parametrize(
+    ("line", "fix"),
+    [
+        ("alloc p -r gpu=1,mem=80", "resreq.mem: 80 is not valid: it counts bytes"),
+        ("alloc p -r vram=80", "write vram=20g or so"),
+        ("plan -r gpu=0.5,vram=1k", "write vram=20g or so"),
+        ("submit -r cpu=1,vram=40 -- true", "write vram=20g or so"),
+    ],
+)
+def test_memory_without_its_unit_is_refused_as_the_bytes_that_it_counts(ran, line, fix):
     code, _, err = ran(line)
     assert code == 2
     assert "it counts bytes" in err
-    assert "vram" in err
-    assert "write vram=20g or so" in err
+    assert fix in err
 
 
 def test_vram_without_its_unit_is_no_change_of_a_request(ran):

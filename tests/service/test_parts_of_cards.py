@@ -193,3 +193,22 @@ def test_a_cordoned_node_that_is_large_enough_makes_no_request_unplaceable():
             "large": ("pending", "unplaceable"),
         }
         assert {name: lab.why(name).code for name in found} == {name: reason for name, (_, reason) in found.items()}
+
+
+def test_too_few_suitable_cards_are_counted_and_not_what_the_others_lack():
+    cards = tuple(
+        Gpu(f"g{number}", number, model, "NVIDIA", 40 * GIB) for number, model in enumerate(("A100", "A100", "H100"))
+    )
+    with Lab(Node("n1", 8000, 64 * GIB, cards)) as lab:
+        lab.session("half", "gpu=0.5,gpu_index=0", tasks=1)
+        lab.session("wide", "gpu=3,vram=39g", tasks=1)
+        lab.session("model", "gpu=2,gpu_model=H100", tasks=1)
+        lab.session("full", "vram=39g,gpu_index=0", tasks=1)
+        wide, model, full = (lab.why(name) for name in ("wide", "model", "full"))
+        assert (wide.code, model.code, full.code) == (Code.GPU, Code.TOO_LARGE, Code.GPU)
+        assert wide.summary == (
+            "no node has enough free GPUs: the node has too few suitable cards: it needs 3, n1 has 2"
+        )
+        assert [holder.session for holder in wide.holders] == ["half"]
+        assert model.summary == "no node can take it: the node has too few suitable cards: it needs 2, n1 has 1"
+        assert full.summary.endswith("it needs 39Gi vram, the best card (g0 on n1) has free 20Gi")

@@ -14,7 +14,7 @@ from ullage.model.error import InvalidRequest, invalid
 from ullage.model.part import check_vram
 from ullage.model.queue import Queue, parse_bounds, parse_queue
 from ullage.model.request import ResourceRequirement
-from ullage.model.session import SessionSpec, Setup
+from ullage.model.session import SessionSpec, Setup, check_memory
 from ullage.model.topology import ZonePolicy
 from ullage.wire.catalog import PutApplicationBody, PutQueueBody
 from ullage.wire.decoding import decode_body
@@ -91,6 +91,7 @@ def requirement(value: str | ResourceMap, numa: ZonePolicy | None) -> ResourceRe
     """Return a requirement from its text or its mapping; `numa` is the operator's default."""
     found = ResourceRequirement.from_string(value) if isinstance(value, str) else _from_map(value)
     check_vram(found.part)
+    check_memory(found)
     return found.aligned(numa)
 
 

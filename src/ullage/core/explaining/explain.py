@@ -140,7 +140,7 @@ def _rejections_on(fleet: Fleet, row: int, asked: ResourceRequirement) -> list[R
 
 
 def _cards_short(fleet: Fleet, row: int, asked: ResourceRequirement) -> Rejection | None:
-    """Return what a node's cards lack: their number for whole ones, else what the card that comes closest lacks."""
+    """Return what a node's cards lack: their number for whole ones or where some suit, else what the nearest lacks."""
     if not asked.gpu_count:
         return None
     verdicts = CardVerdicts(fleet, asked, np.array(fleet.cards_on(row), dtype=np.int64))
@@ -155,9 +155,21 @@ def _cards_short(fleet: Fleet, row: int, asked: ResourceRequirement) -> Rejectio
         possible = len(short) + free
         cure = Cure.CAPACITY if asked.gpu_count <= possible else Cure.NODE_CHANGE
         return Rejection(Code.GPU, cure, asked.gpu_count, free if cure is Cure.CAPACITY else possible, node=node)
+    if (too_few := _too_few(node, asked.gpu_count, free, could=free + len(curable))) is not None:
+        return too_few
     short = curable or [of_empty_card(fleet, refusal) for refusal in short]
     nearest = min(short, key=lambda r: ((r.needed - r.had) / r.needed if r.needed else 1.0, r.gpu or ""))
     return of_all(nearest, short)
+
+
+def _too_few(node: str, asked: int, free: int, *, could: int) -> Rejection | None:
+    """Return the number of suitable cards of a node where that refuses, not what each card lacks.
+
+    `free` cards would do now, `could` if others left. So some cards do, but not as many as are asked.
+    """
+    if 0 < could < asked:
+        return Rejection(Code.NOT_ENOUGH_CARDS, Cure.NODE_CHANGE, asked, could, node=node)
+    return Rejection(Code.NOT_ENOUGH_CARDS, Cure.CAPACITY, asked, free, node=node) if 0 < free < asked else None
 
 
 def of_empty_card(fleet: Fleet, refusal: Rejection) -> Rejection:
@@ -200,7 +212,10 @@ def _position(world: World, policy: Policy, plan: Plan, session: str) -> int | N
     return names.index(session) + 1 if session in names else None
 
 
-_OF_CARDS = (Code.GPU, Code.GPU_SHARE, Code.GPU_COMPUTE, Code.GPU_VRAM, Code.GPU_NOT_IDLE, Code.GPU_USERS)
+_OF_CARDS = (
+    *(Code.GPU, Code.GPU_SHARE, Code.GPU_COMPUTE, Code.GPU_VRAM, Code.GPU_NOT_IDLE, Code.GPU_USERS),
+    Code.NOT_ENOUGH_CARDS,
+)
 _TENTH = MILLI // 10
 """Thousandths of a core: the grain of suggestions where the request itself has no whole number of cores."""
 

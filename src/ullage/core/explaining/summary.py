@@ -29,11 +29,18 @@ def summary(
         return f"no node can take it: {reject_text(by_zones[0])}"
     if code is Code.ABOVE_LIMIT and rejections:
         return first_text(rejections)
+    too_few = max((each for each in rejections if each.code is Code.NOT_ENOUGH_CARDS), key=_had, default=None)
+    if too_few is not None and code in (Code.TOO_LARGE, Code.GPU) and not _best(rejections):
+        return f"{'no node can take it' if code is Code.TOO_LARGE else MEANINGS[code]}: {reject_text(too_few)}"
     excluded = _excluded(rejections) if code is Code.TOO_LARGE else None
     if excluded is not None:
         return f"no node can take it: {first_text([each for each in rejections if each.code is excluded])}"
     numbers = "" if demand is None else _numbers(code, demand, rejections, deserved=deserved, held=held)
     return f"{MEANINGS[code]}: {numbers}" if numbers else MEANINGS[code]
+
+
+def _had(rejection: Rejection) -> int:
+    return rejection.had
 
 
 def _numbers(code: Code, demand: Demand, rejections: Sequence[Rejection], *, deserved: int, held: int) -> str:
