@@ -11,8 +11,9 @@ from tests.service.test_gates import World, machine, pod
 
 from ullage.model.claim import GangClaim, Request, Subgroup
 from ullage.model.node import Node
+from ullage.model.queue import parse_queue
 from ullage.model.rejection import Code
-from ullage.service.gates import OPEN_S
+from ullage.service.gates import OPEN_S, RESERVE_AFTER_S
 
 
 def of_subgroup(uid: str, name: str, least: int, number: float, required: int, cards: int = 1) -> Request:
@@ -80,6 +81,38 @@ def test_a_subgroup_that_finds_no_room_is_left_out_if_the_others_suffice_and_fol
     world.end("b1")
     world.come(of_subgroup("d1", "d", 2, 10, 2))
     assert sorted(world.go()) == ["d0", "d1"]
+
+
+def test_room_is_reserved_for_subgroups_that_have_waited_too_long() -> None:
+    world = World(*racked(2, 2))
+    world.come(*(pod(f"x{n}") for n in range(4)))
+    assert len(world.go()) == 4
+    world.come(*(of_subgroup(f"{name}{n}", name, 2, 1000.0 + n, 2) for name in "ab" for n in range(2)))
+    assert world.go() == []
+    world.clock.now += RESERVE_AFTER_S + 10
+    assert world.go() == []
+    world.end("x0")
+    world.come(pod("y", created_at=1200.0))
+    assert world.go() == [], "what is free is reserved for them"
+    for uid in ("x1", "x2", "x3"):
+        world.end(uid)
+    assert sorted(world.go()) == ["a0", "a1", "b0", "b1"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "start"), [(3, []), (4, ["c0", "c1", "c2", "y0"]), (5, ["c0", "c1", "c2", "y0", "y1"])]
+)
+def test_a_subgroup_that_starts_in_place_of_a_smaller_one_is_within_the_limit_of_its_queue(
+    limit: int, start: list[str]
+) -> None:
+    queue = parse_queue("x", "root", 1, None, f"gpu={limit}")
+    world = World(*(replace(machine(f"n{n}", 1), labels={"rack": "r"}) for n in range(6)), queues=(queue,))
+    world.come(pod("y0"))
+    assert world.go() == ["y0"]
+    world.come(of_subgroup("a0", "a", 1, 1, 1, cards=2), *(of_subgroup(f"c{n}", "c", 3, 2, 1) for n in range(3)))
+    world.come(pod("y1", created_at=9.0))
+    world.go()
+    assert sorted(uid for uid in world.bound) == (start or ["y0", "y1"])
 
 
 @pytest.mark.parametrize("seed", range(12))

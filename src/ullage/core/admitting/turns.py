@@ -36,7 +36,8 @@ from ullage.core.verdict.cards import refusal_of
 from ullage.model.allocation import AllocationState
 from ullage.model.claim import Claim, GangClaim, Request
 from ullage.model.nomination import Nomination
-from ullage.model.queue import ROOT, Queue
+from ullage.model.queue import ROOT, Limit, Queue
+from ullage.model.queue_bounds import upwards
 from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
 from ullage.model.resources import Resources
@@ -48,6 +49,7 @@ Running = Mapping[str, Sequence[tuple[GangClaim, str]]]
 """The members of each gang that have their cards, by key: their claim and their node."""
 
 _HELD_BACK = Refusal((Rejection(Code.RESERVED, Cure.CAPACITY),))
+_OVER_LIMIT = Refusal((Rejection(Code.QUEUE_LIMIT, Cure.QUOTA),))
 _TOO_LARGE = Refusal((Rejection(Code.TOO_LARGE, Cure.NODE_CHANGE),))
 
 
@@ -263,6 +265,8 @@ class _Round:
         placed = [request for request in unit.candidates if request.uid in found]
         enter(self._fleet, placed, [found[request.uid] for request in placed], self._now)
         self._admit(leaf, found)
+        if found.keys() != set(unit.uids):
+            self._left = 0  # the tree has the amounts of the unit; the next round has these
         return None
 
     def _admit(self, leaf: Leaf, found: dict[str, Choice]) -> None:
@@ -276,7 +280,14 @@ class _Round:
             leaf.number = self._numbers[next(iter(waiting)).key]
 
     def _fit(self, unit: Unit) -> dict[str, Choice] | Misfit:
-        return fit(self._fleet, self._board.rules, unit, self._now, running=self._board.running)
+        running, allowed = self._board.running, self._within_limits
+        return fit(self._fleet, self._board.rules, unit, self._now, running=running, allowed=allowed)
+
+    def _within_limits(self, unit: Unit, requests: Sequence[Request]) -> bool:
+        """Return whether these requests may be admitted in place of those of a unit, which the tree has examined."""
+        amount, usage = Resources(*self._vector(requests)), self._tree.usage
+        above = upwards(self._queues, unit.queue)
+        return all(each.limit.broken_by(Resources(*usage(each.name)) + amount) == Limit() for each in above)
 
     def _refuse(self, leaf: Leaf, unit: Unit, refusal: Refusal) -> Code:
         """Record the refusal for people, and return the reason for the tree: missing room, or another one."""
@@ -383,8 +394,19 @@ class _Order(_Round):
         return None
 
 
-def fit(fleet: Fleet, rules: Rules, unit: Unit, now: float, *, running: Running) -> dict[str, Choice] | Misfit:
-    """Return the places of a unit on the present books, near the members of its gang that have theirs."""
+def fit(
+    fleet: Fleet,
+    rules: Rules,
+    unit: Unit,
+    now: float,
+    *,
+    running: Running,
+    allowed: Callable[[Unit, Sequence[Request]], bool] = lambda _unit, _requests: True,
+) -> dict[str, Choice] | Misfit:
+    """Return the places of a unit on the present books, near the members of its gang that have theirs.
+
+    Others of its gang take the place of some of its requests if they are `allowed` to.
+    """
     gang = next(iter(unit.requests)).claim.gang
     members: list[tuple[Claim | None, str]] = []
     if gang is not None:
@@ -395,6 +417,8 @@ def fit(fleet: Fleet, rules: Rules, unit: Unit, now: float, *, running: Running)
 
     def place(requests: Sequence[Request]) -> dict[str, Choice] | Misfit:
         sized, divided = by_size(fleet, requests), unit.quorum is not None
+        if divided and not allowed(unit, requests):
+            return Misfit(next(iter(sized)).uid, _OVER_LIMIT, 0)
         return fit_gang(fleet, rules, sized, now, neighbours=neighbours, divided=divided)
 
     return place(unit.requests) if unit.quorum is None else unit.quorum.fit_least(place)
