@@ -205,6 +205,8 @@ def test_a_begin_in_the_past_is_said_to_be_over(ullage: Ullage) -> None:
     done = ullage("run", *SMALL, "--begin", "2020-01-01T08:00", "--", "echo", "now")
     assert done.stdout == "now\n"
     assert done.stderr.startswith("warning: 2020-01-01 08:00:00")
+    ullage("submit", *SMALL, "-n", "held", "--begin", "never", "--", "true")
+    assert "is over: it begins at once" in ullage("update", "held", "--begin", "2020-01-01T08:00").stderr
 
 
 def test_dependencies_and_begin_times_are_in_the_answers_of_the_api(ullage: Ullage, http: httpx2.Client) -> None:

@@ -69,6 +69,11 @@ def test_a_script_that_is_not_executable_runs_with_the_program_of_its_first_line
 def test_what_has_no_effect_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     job(write("late.sh", "#!/bin/sh\n#ULLAGE -q q\necho\n#ULLAGE -p 3\n", 0o755))
     assert "warning: late.sh: line 4: #ULLAGE has no effect after the first command" in capsys.readouterr().err
+    job(write("near.sh", "#!/bin/sh\n# ULLAGE -p 3\n#ullage -q q\n# ullage is a scheduler\n#ULLAGE -q q\n", 0o755))
+    assert [line[:35] for line in capsys.readouterr().err.splitlines()] == [
+        "warning: near.sh: line 2 is not rea",
+        "warning: near.sh: line 3 is not rea",
+    ]
     job(write("slurm.sh", "#!/bin/sh\n#SBATCH --array=1-3\necho\n", 0o755))
     assert (
         "warning: slurm.sh: its #SBATCH lines have no effect; here they are\n  #ULLAGE --array 1-3\n"

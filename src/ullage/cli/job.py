@@ -14,7 +14,7 @@ from ullage.cli import program
 from ullage.cli.exits import caution
 from ullage.cli.job_file import SCRIPT_FROM_INPUT, OptionParser, with_job_file
 from ullage.cli.standard_input import StandardInput, read_input
-from ullage.cli.times import parse_begin, show_time
+from ullage.cli.times import begin_at
 from ullage.cli.variables import choose_environment
 from ullage.client.spec import SessionOptions, working_directory
 from ullage.model.array import Array, parse_request
@@ -191,7 +191,7 @@ def job_of(arguments: argparse.Namespace) -> JobRequest:
         "after": [str(each) for each in parse_dependencies(arguments.after)],
         "notify": arguments.notify,
         "notify_on": _notify_on(arguments),
-        "begin_at": None if arguments.begin is None else _begin_of(arguments.begin),
+        "begin_at": None if arguments.begin is None else begin_at(arguments.begin, time.time()),
     }
     environment = choose_environment(os.environ, arguments.env, everything=arguments.export_all)
     given = _input_of(arguments)
@@ -277,13 +277,6 @@ def _notify_on(arguments: argparse.Namespace) -> Literal["end", "fail"]:
 def _signal_of(text: str) -> str:
     parse_signal(text, "--signal")
     return text
-
-
-def _begin_of(text: str) -> float:
-    now = time.time()
-    if (at := parse_begin(text, now)) < now:
-        caution([f"{show_time(at)} is over: it begins at once"])
-    return at
 
 
 def _refuse_option(word: str) -> None:

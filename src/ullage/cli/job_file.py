@@ -17,6 +17,7 @@ from ullage.model.error import InvalidRequest, invalid
 from ullage.model.nearest import did_you_mean
 
 MARK = "#ULLAGE"
+_LIKE_MARK = re.compile(r"\s*#\s*ullage\s+-", re.IGNORECASE)
 _PROGRAM = "program"
 _MOST_BYTES = 1 << 20
 """The most bytes of a script that are searched for options."""
@@ -186,6 +187,10 @@ def _directives(name: str, lines: list[str]) -> Iterator[tuple[str, list[str]]]:
     for number, line in enumerate(lines, 1):
         where = f"{name}: line {number}"
         if re.match(rf"{MARK}\b", line) is None:
+            if in_head and _LIKE_MARK.match(line):
+                caution(
+                    [f"{where} is not read: begin it with {MARK}, in these letters and without a blank before them"]
+                )
             in_head &= not line.strip() or line.startswith("#")
         elif not in_head:
             caution([f"{where}: {MARK} has no effect after the first command; move it up"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 
+from ullage.cli.exits import caution
 from ullage.model.duration import parse_duration
 from ullage.model.error import invalid
 from ullage.model.session_state import NEVER
@@ -73,6 +74,13 @@ def parse_past(text: str, now: float, field: str) -> float:
     except (ValueError, OverflowError):
         fix = "write how long ago, as 90m, 12h or 2d, or yesterday, or a day as 2026-12-01, or 2026-12-01T08:00"
         raise invalid(field, text, fix) from None
+
+
+def begin_at(text: str, now: float) -> float:
+    """Return `parse_begin`; print a warning of a time that is over."""
+    if (at := parse_begin(text, now)) < now:
+        caution([f"{show_time(at)} is over: it begins at once"])
+    return at
 
 
 def parse_begin(text: str, now: float) -> float:

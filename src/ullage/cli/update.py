@@ -8,7 +8,7 @@ import time
 from msgspec import UNSET
 
 from ullage.cli.several import for_each
-from ullage.cli.times import parse_begin
+from ullage.cli.times import begin_at
 from ullage.client.local import reach
 from ullage.model.error import InvalidRequest, invalid
 from ullage.wire.session import UpdateSession
@@ -55,5 +55,5 @@ def _count(text: str) -> int | None:
 def _begin(text: str) -> float | None:
     """Return the time of a begin; None for one that is not in the future."""
     now = time.time()
-    at = parse_begin(text, now)
+    at = begin_at(text, now)
     return at if at > now else None
