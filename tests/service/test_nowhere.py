@@ -7,6 +7,8 @@ from tests.core.zones import kubelet, machine
 
 from ullage.core.books.fleet import Fleet
 from ullage.core.explaining.explain import smaller_requests
+from ullage.core.explaining.nowhere import nowhere
+from ullage.core.placing.offers import NodeRefusal
 from ullage.core.placing.rules import Rules
 from ullage.core.verdict.quota import Quotas
 from ullage.model.affinity import Expression, NodeAffinity, Operator
@@ -16,6 +18,7 @@ from ullage.model.gpu import Gpu
 from ullage.model.node import Node
 from ullage.model.part import ANY_CARD, CardSelector, Isolation, Part
 from ullage.model.quota import Caps, Quota
+from ullage.model.rejection import Code, Cure
 from ullage.model.request import ResourceRequirement
 from ullage.service.cluster import Cluster
 
@@ -305,3 +308,11 @@ def test_a_smaller_request_keeps_the_terms():
     fleet = Fleet([a_node("a", 2, node={"labels": {"zone": "east"}})])
     (smaller,) = smaller_requests(fleet, asked, [0])
     assert smaller == replace(asked, gpu_count=2)
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
+def test_nodes_of_different_sizes_that_refuse_alike_count_with_their_own_cards(names):
+    fleet = Fleet([a_node("a", 1), a_node("b", 8)])
+    request = Request("u", ResourceRequirement.from_string("gpu=9"), claim=Claim("team"))
+    found = nowhere(fleet, Rules(), request, [(NodeRefusal.of(Code.NOMINATED, Cure.CAPACITY), names)])
+    assert (found.nodes, found.cards, found.most) == (2, 9, 8)

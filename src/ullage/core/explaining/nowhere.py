@@ -91,7 +91,8 @@ def nowhere(
     asked = request.requirement
     known = [(refusal, [fleet.row_of[name] for name in names if name in fleet.row_of]) for refusal, names in refused]
     nodes = sum(len(names) for _, names in refused)
-    sizes = [(refusal, rows, len(fleet.cards_on(rows[0])) if rows else 0) for refusal, rows in known]
+    cards_on = [(refusal, rows, [len(fleet.cards_on(row)) for row in rows]) for refusal, rows in known]
+    sizes = [(refusal, rows, max(cards, default=0)) for refusal, rows, cards in cards_on]
     rows_of: dict[tuple[Code, Cure], list[int]] = {}
     counts: Counter[tuple[Code, Cure]] = Counter()
     for (refusal, rows, _), (_, names) in zip(sizes, refused, strict=True):
@@ -116,7 +117,7 @@ def nowhere(
     return Nowhere(
         asked=asked,
         nodes=nodes,
-        cards=sum(size * len(rows) for _, rows, size in sizes),
+        cards=sum(sum(cards) for _, _, cards in cards_on),
         causes=tuple(causes),
         best=best,
         could=could,
