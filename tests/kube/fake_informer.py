@@ -6,8 +6,6 @@ import itertools
 import json
 from typing import Any, Generic
 
-import msgspec
-
 from ullage.kube.client.api import T
 from ullage.kube.client.informer import Added, Changed, Handler, Removed
 from ullage.kube.client.kinds import Kind
@@ -44,5 +42,4 @@ class FakeInformer(Generic[T]):
             handler(Removed(last))
 
     def document(self, name: str, namespace: str = "") -> dict[str, Any]:
-        found: dict[str, Any] = msgspec.json.decode(self.objects[namespace, name].raw)
-        return found
+        return dict(self.objects[namespace, name].document)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ullage.kube.client.kinds import PODS
+from ullage.kube.client.objects import Pod
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5),
@@ -23,3 +24,44 @@ def test_the_record_of_writers_is_not_kept_and_everything_else_is(metadata, othe
     left = {key: value for key, value in pod["metadata"].items() if key != "managedFields"}
     assert kept == {**pod, "metadata": left}
     assert list(kept) == list(pod)
+
+
+NAMES = st.text("ab/.", min_size=1, max_size=4)
+
+
+@given(
+    st.fixed_dictionaries(
+        {"name": NAMES},
+        optional={
+            "namespace": NAMES,
+            "uid": NAMES,
+            "resourceVersion": NAMES,
+            "labels": st.dictionaries(NAMES, NAMES, max_size=3),
+            "annotations": st.dictionaries(NAMES, st.text(max_size=40), max_size=3),
+            "creationTimestamp": NAMES,
+            "deletionTimestamp": NAMES,
+            "finalizers": st.lists(NAMES, max_size=2),
+        },
+    )
+)
+def test_what_is_parsed_is_kept_once_and_the_document_has_it_all_the_same(metadata):
+    pod = PODS.read(json.dumps({"metadata": metadata, "spec": {}}).encode())
+    assert pod.document["metadata"] == metadata
+    assert json.loads(pod.raw)["metadata"].keys() <= {"finalizers"}
+    pod.document["metadata"].get("labels", {})["added"] = pod.document["metadata"].get("annotations", {})["added"] = "x"
+    assert pod.document["metadata"] == metadata
+
+
+def test_pods_of_one_workload_on_one_node_have_their_labels_and_their_spec_together():
+    def read(name: str, **labels: str) -> Pod:
+        metadata = {"name": name, "namespace": "team", "labels": labels, "annotations": {"at": "1767225600"}}
+        return PODS.read(json.dumps({"metadata": metadata, "spec": {"nodeName": "n"}, "status": {}}).encode())
+
+    one, other, another = read("one", app="train"), read("other", app="train"), read("another", app="serve")
+    assert one.metadata.labels is other.metadata.labels
+    assert another.metadata.labels == {"app": "serve"}
+    assert one.spec is other.spec
+    assert one.status is other.status
+    assert one.metadata.namespace is other.metadata.namespace
+    assert one.metadata.annotations["at"] is other.metadata.annotations["at"]
+    assert one.metadata.annotations is not other.metadata.annotations

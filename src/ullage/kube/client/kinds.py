@@ -8,7 +8,17 @@ from urllib.parse import quote
 
 import msgspec
 
-from ullage.kube.client.objects import KubeNode, Lease, Namespace, Object, Pod, PodDisruptionBudget, ResourceQuota
+from ullage.kube.client.objects import (
+    METADATA_KEYS,
+    KubeNode,
+    Lease,
+    Namespace,
+    Object,
+    Pod,
+    PodDisruptionBudget,
+    ResourceQuota,
+)
+from ullage.kube.client.shared_values import share_values
 from ullage.model.error import UllageError, invalid
 
 T_co = TypeVar("T_co", bound=Object, covariant=True)
@@ -55,7 +65,7 @@ class Kind(Generic[T_co]):
         return "/" + "/".join(parts)
 
     def read(self, raw: bytes | msgspec.Raw) -> T_co:
-        """Parse an object from JSON. It keeps a copy of the bytes, without its managed fields.
+        """Parse an object from JSON. It keeps a copy of the bytes that it needs for its document.
 
         Raises:
             Unreadable: it is not of this kind.
@@ -65,21 +75,20 @@ class Kind(Generic[T_co]):
             found = msgspec.json.decode(raw, type=self.type)
         except msgspec.DecodeError as error:
             raise Unreadable(f"{self.name}: what the server sent cannot be read: {error}") from None
-        msgspec.structs.force_setattr(found, "raw", _without_managed_fields(bytes(memoryview(raw))))
+        msgspec.structs.force_setattr(found, "raw", _further_fields(bytes(memoryview(raw))))
+        share_values(found)
         return found
 
 
-def _without_managed_fields(raw: bytes) -> bytes:
-    """Return an object without the record of who wrote which field: often half of its bytes, and nobody here reads it.
+def _further_fields(raw: bytes) -> bytes:
+    """Return an object without the metadata that is parsed, and without the record of who wrote which field.
 
-    The other fields stay as they were written.
+    That record is often half of the bytes, and nobody here reads it. The other fields stay as they were written.
     """
-    if b'"managedFields"' not in raw:
-        return raw
     fields = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
     metadata = msgspec.json.decode(fields["metadata"], type=dict[str, msgspec.Raw])
-    metadata.pop("managedFields", None)
-    return msgspec.json.encode(fields | {"metadata": msgspec.Raw(msgspec.json.encode(metadata))})
+    left = {key: value for key, value in metadata.items() if key not in METADATA_KEYS and key != "managedFields"}
+    return msgspec.json.encode(fields | {"metadata": msgspec.Raw(msgspec.json.encode(left))})
 
 
 def _segment(field: str, value: str) -> str:

@@ -26,12 +26,18 @@ class Metadata(Struct, frozen=True, rename="camel", kw_only=True):
     deletion_timestamp: str | None = None
 
 
+_METADATA = tuple((field.encode_name, field.name) for field in msgspec.structs.fields(Metadata))
+
+METADATA_KEYS = frozenset(name for name, _ in _METADATA)
+"""The fields of metadata that a `Metadata` has."""
+
+
 class Object(Struct, frozen=True, rename="camel", kw_only=True):
     """One object as a server sent it. Custom resources are read as this."""
 
     metadata: Metadata
     raw: bytes = msgspec.field(default=b"", name="$raw")
-    """The JSON it was read from. No object has a field of that name."""
+    """The JSON it was read from, without what `metadata` has. No object has a field of that name."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -46,7 +52,13 @@ class Object(Struct, frozen=True, rename="camel", kw_only=True):
     @property
     def document(self) -> Document:
         """The whole object, decoded at each call."""
-        document: Document = msgspec.json.decode(self.raw)
+        document: dict[str, Any] = msgspec.json.decode(self.raw)
+        metadata = document.get("metadata") or {}
+        for name, field in _METADATA:
+            value = getattr(self.metadata, field)
+            if value is not None and value != "":
+                metadata[name] = dict(value) if type(value) is dict else value
+        document["metadata"] = metadata
         return document
 
 

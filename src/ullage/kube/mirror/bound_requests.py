@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-import msgspec
 from msgspec import structs
 
 from ullage.kube.client.objects import Pod
@@ -19,6 +18,7 @@ from ullage.model.request import MAX_CARDS
 from ullage.wire.dialect import changed_keys, select_keys
 from ullage.wire.hami.mig import MIG_ALLOCATIONS, without_ids
 from ullage.wire.hami.results import card_records, node_keys
+from ullage.wire.shared import shared_texts
 
 CardRecord = Mapping[str, str]
 """The annotations of a pod that say which cards it holds."""
@@ -57,7 +57,7 @@ class BoundRequests:
         With `correctable` the words of the pod are those that it has now.
         """
         uid, annotations = pod.metadata.uid, pod.metadata.annotations or {}
-        now = select_keys(annotations, self._words)
+        now = shared_texts(tuple(select_keys(annotations, self._words).items()))
         node, first = self._asked.get(uid, ("", {}))
         if node != pod.spec.node_name or correctable:
             self._asked[uid] = pod.spec.node_name, now
@@ -161,7 +161,4 @@ def _most(one: Charge | None, other: Charge | None) -> Charge:
 
 
 def _with_annotations(pod: Pod, annotations: dict[str, str]) -> Pod:
-    document = pod.document
-    metadata = {**document["metadata"], "annotations": annotations}
-    raw = msgspec.json.encode({**document, "metadata": metadata})
-    return structs.replace(pod, metadata=structs.replace(pod.metadata, annotations=annotations), raw=raw)
+    return structs.replace(pod, metadata=structs.replace(pod.metadata, annotations=annotations))

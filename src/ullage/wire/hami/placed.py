@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,6 +22,7 @@ from ullage.wire.pod.keys import Keys
 from ullage.wire.pod.owner import bare_claim
 from ullage.wire.pod.reconcile import ChargeOf
 from ullage.wire.pod.request import PodRequest
+from ullage.wire.shared import shared_charges, shared_requirement
 from ullage.wire.vendors.container_request import MIB, FamilyRequest
 from ullage.wire.vendors.family import ANNOTATIONS, Family
 from ullage.wire.vendors.shipped import NVIDIA
@@ -76,7 +78,7 @@ def hami_allocation(
     containers that have ended hold nothing; an allocation without cards says that no other container had any.
     """
     spec, bare = section(pod, "spec"), bare_claim(Keys(pod, ANNOTATIONS))
-    node, records = text(spec.get("nodeName")), dict(_records(pod, families))
+    node, records = sys.intern(text(spec.get("nodeName"))), dict(_records(pod, families))
     if not node or not records:
         return None
     _check_node(pod, node, [family for family, _ in records.values()])
@@ -95,10 +97,12 @@ def hami_allocation(
         key, (_, value) = next(iter(records.items()))
         raise invalid_annotation(key, value, f"1 to {MAX_CARDS} cards are needed, it names {len(held)}")
     part = max((part for part, _ in held.values()), key=lambda each: (each.vram_ppm, each.vram_bytes, each.compute_ppm))
-    requirement = _requirement(asked, len(held), part, sliced=bool(slices))
-    charges = tuple(
-        slices_of(uuid, slices[uuid]) if slices_of and uuid in slices else charge_of(_one(requirement, *each), uuid)
-        for uuid, each in held.items()
+    requirement = shared_requirement(_requirement(asked, len(held), part, sliced=bool(slices)))
+    charges = shared_charges(
+        tuple(
+            slices_of(uuid, slices[uuid]) if slices_of and uuid in slices else charge_of(_one(requirement, *each), uuid)
+            for uuid, each in held.items()
+        )
     )
     claim = bare if asked is None else asked.claim
     return Allocation(

@@ -23,6 +23,7 @@ from ullage.wire.pod.containers import pod_amount
 from ullage.wire.pod.keys import DOMAIN, Keys, comma_list
 from ullage.wire.pod.owner import claim_of
 from ullage.wire.pod.request import PLAIN_DEFAULTS, Dialect, PodDefaults, PodRequest
+from ullage.wire.shared import shared_requirement
 from ullage.wire.vendors.container_request import ContainerRequest, FamilyRequest
 from ullage.wire.vendors.containers import container_requests
 from ullage.wire.vendors.family import Family
@@ -68,14 +69,16 @@ def read_hami(
     if isolation is Isolation.SHARED and part != WHOLE_CARD:  # all cores or a policy: the cards are taken whole
         claim = replace(claim, limit=part, counts_as_written=True)
     cpu_milli = pod_amount(spec, "cpu", MILLI)
-    requirement = ResourceRequirement(
-        cpu_milli=cpu_milli,
-        memory_bytes=pod_amount(spec, "memory", 1),
-        gpu_count=count,
-        part=None if isolation is Isolation.SHARED and part == WHOLE_CARD else part,
-        cards=cards,
-        nodes=node_affinity(spec),
-        alignment=_alignment(pod, keys, _Cards(requests, family, count, cpu_milli, policies=policies)),
+    requirement = shared_requirement(
+        ResourceRequirement(
+            cpu_milli=cpu_milli,
+            memory_bytes=pod_amount(spec, "memory", 1),
+            gpu_count=count,
+            part=None if isolation is Isolation.SHARED and part == WHOLE_CARD else part,
+            cards=cards,
+            nodes=node_affinity(spec),
+            alignment=_alignment(pod, keys, _Cards(requests, family, count, cpu_milli, policies=policies)),
+        )
     )
     return PodRequest(
         uid=claim.pod_uid,

@@ -16,6 +16,7 @@ from ullage.wire.pod.owner import claim_of
 from ullage.wire.pod.request import PLAIN_DEFAULTS, Dialect, PodDefaults, PodRequest
 from ullage.wire.pod.slices import read_slice_request
 from ullage.wire.pod.split import container_gpu_counts
+from ullage.wire.shared import shared_requirement
 from ullage.wire.vendors.container_request import FamilyRequest
 
 
@@ -40,14 +41,16 @@ def compose_request(
     claim, warnings = claim_of(keys, spec, asked, defaults, replicas=replicas, now=now)
     cpu_milli = pod_amount(spec, "cpu", MILLI)
     split = container_gpu_counts(keys, asked.count)
-    requirement = ResourceRequirement(
-        cpu_milli=cpu_milli,
-        memory_bytes=pod_amount(spec, "memory", 1),
-        gpu_count=asked.count,
-        part=asked.part,
-        cards=asked.cards,
-        nodes=node_affinity(spec),
-        alignment=alignment_of(keys, pod, cpu_milli=cpu_milli, cards=0 if asked.ways else asked.count, split=split),
+    requirement = shared_requirement(
+        ResourceRequirement(
+            cpu_milli=cpu_milli,
+            memory_bytes=pod_amount(spec, "memory", 1),
+            gpu_count=asked.count,
+            part=asked.part,
+            cards=asked.cards,
+            nodes=node_affinity(spec),
+            alignment=alignment_of(keys, pod, cpu_milli=cpu_milli, cards=0 if asked.ways else asked.count, split=split),
+        )
     )
     return PodRequest(
         uid=claim.pod_uid,

@@ -14,6 +14,7 @@ from ullage.wire.pod.duration import parse_duration
 from ullage.wire.pod.gang import gang_of
 from ullage.wire.pod.keys import Keys
 from ullage.wire.pod.request import PodDefaults
+from ullage.wire.shared import shared_texts
 
 
 def claim_of(
@@ -38,7 +39,7 @@ def claim_of(
         created_at=created_at,
         protected_until=created_at + protection if protection else 0.0,
         gang=gang_of(keys, namespace, workload, replicas),
-        labels={str(key): text(value) for key, value in keys.labels.items()},
+        labels=_labels(keys),
     )
     return claim, warnings
 
@@ -57,8 +58,12 @@ def plain_claim(keys: Keys, spec: Document) -> Claim:
         namespace=bare.namespace or "default",
         priority=_priority(spec, keys.choice("qos", Qos)),
         created_at=moment(metadata.get("creationTimestamp"), 0.0),
-        labels={str(key): text(value) for key, value in keys.labels.items()},
+        labels=_labels(keys),
     )
+
+
+def _labels(keys: Keys) -> dict[str, str]:
+    return shared_texts(tuple((str(key), text(value)) for key, value in keys.labels.items()))
 
 
 def _priority(spec: Document, stated: Qos | None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
@@ -22,6 +23,7 @@ from ullage.wire.pod.owner import bare_claim, plain_claim
 from ullage.wire.pod.placement import read_placement
 from ullage.wire.pod.record import Record, record_of
 from ullage.wire.pod.request import PodRequest
+from ullage.wire.shared import shared_charges, shared_requirement
 
 ChargeOf = Callable[[ResourceRequirement, str], Charge]
 
@@ -104,10 +106,10 @@ def _allocation(keys: Keys, node: str, found: PodRequest, given: _OfFamily, *, c
     return Allocation(
         id=request.uid,
         node=node,
-        requirement=asked,
+        requirement=shared_requirement(asked),
         gpus=gpus,
         state=AllocationState.BOUND,
-        charges=charges,
+        charges=shared_charges(charges),
         claim=request.claim,
         assumed_at=record.assumed_at,
         bound_at=record.bound_at,
@@ -188,4 +190,4 @@ def _recorded(keys: Keys, count: int) -> tuple[Charge, ...]:
 
 
 def _node_of(pod: Document) -> str:
-    return text(section(pod, "spec").get("nodeName"))
+    return sys.intern(text(section(pod, "spec").get("nodeName")))
