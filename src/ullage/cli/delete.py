@@ -11,6 +11,7 @@ from ullage.cli.times import parse_past
 from ullage.client.api import Api, delete_closed
 from ullage.client.local import reach
 from ullage.model.error import InvalidRequest
+from ullage.model.nearest import Missing
 
 
 def configure_delete(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +25,9 @@ def configure_delete(parser: argparse.ArgumentParser) -> None:
 
 
 def _delete(arguments: argparse.Namespace) -> int:
-    chosen = [name for name in ("older_than", "queue", "user", "dry_run") if getattr(arguments, name)]
+    chosen = [
+        name for name in ("older_than", "queue", "user", "dry_run") if getattr(arguments, name) not in (None, False)
+    ]
     if arguments.closed and arguments.sessions:
         raise InvalidRequest("give sessions, or --closed with its options", field="--closed")
     if not arguments.closed and chosen:
@@ -46,6 +49,10 @@ def _delete_closed(api: Api, arguments: argparse.Namespace) -> int:
     for session in found:
         print(session)
         count += 1
+    if not count and arguments.queue is not None:
+        known = [queue.name for queue in api.queues()]
+        if arguments.queue not in known:  # closed sessions may be of a queue that is gone
+            raise Missing("queue", arguments.queue, known)
     done = "would be deleted" if arguments.dry_run else "deleted"
     print(f"{count} closed session{'' if count == 1 else 's'} {done}", file=sys.stderr)
     return 0

@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from ullage.model.error import InvalidRequest, Unavailable, invalid
+from ullage.model.error import InvalidRequest, Unavailable
 
 _KUBELET = "/var/lib/kubelet"
 _WORDS = {"true": True, "1": True, "false": False, "0": False}
@@ -84,7 +84,9 @@ def _export(arguments: argparse.Namespace) -> int:
         from ullage.kube.exporter.settings import (  # noqa: PLC0415 - as above
             NODE_VARIABLE,
             ExporterSettings,
+            read_names,
             read_reserved,
+            resource_name,
             root_of,
         )
     except ModuleNotFoundError as error:
@@ -102,8 +104,8 @@ def _export(arguments: argparse.Namespace) -> int:
         kubelet_config=_file(arguments.kubelet_conf),
         configz=arguments.configz,
         period_s=arguments.check_period,
-        card_resource=arguments.card_resource,
-        names=dict(_pair(text) for text in arguments.resource),
+        card_resource=resource_name(arguments.card_resource, "--card-resource") if arguments.card_resource else "",
+        names=read_names(arguments.resource),
         objects=read_objects(arguments.objects),
         reserved=read_reserved(arguments.res_reserved) if arguments.res_reserved else None,
     )
@@ -113,13 +115,6 @@ def _export(arguments: argparse.Namespace) -> int:
 def _file(text: str) -> Path | None:
     """Return the path; None for an empty text."""
     return Path(text) if text else None
-
-
-def _pair(text: str) -> tuple[str, str]:
-    kind, equals, name = text.partition("=")
-    if not (kind and equals and name):
-        raise invalid("--resource", text, "write the kind and the name, such as nic=example.com/nic")
-    return kind, name
 
 
 def _truth(text: str) -> bool:

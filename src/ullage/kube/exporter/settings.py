@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ullage.inventory.kind import SHIPPED
 from ullage.model.error import invalid
+from ullage.model.nearest import one_of
 from ullage.model.quantity import MAX_INT32, MAX_INT64
 from ullage.model.resources import MILLI, Resources
 from ullage.wire.kubernetes_quantity import parse_quantity
@@ -54,6 +56,32 @@ def root_of(device_path: Path) -> Path:
     if not device_path.is_absolute() or device_path.parts[-len(_SYSTEM) :] != _SYSTEM:
         raise invalid("--device-path", str(device_path), "give a path that ends in /sys/devices/system")
     return device_path.parents[len(_SYSTEM) - 1]
+
+
+def read_names(texts: Iterable[str]) -> dict[str, str]:
+    """Return resource names by the kind of device, from texts such as `nic=example.com/nic`.
+
+    Raises:
+        InvalidRequest: a text has another form, or a kind that is not looked for.
+
+    """
+    known = sorted({kind.resource for kind in SHIPPED if not kind.listed})
+    names = {}
+    for text in texts:
+        kind, _, name = text.partition("=")
+        if kind not in known:
+            fix = f"write the kind and the name, such as nic=example.com/nic; {one_of(kind, known)}"
+            raise invalid("--resource", text, fix)
+        names[kind] = resource_name(name, "--resource")
+    return names
+
+
+def resource_name(text: str, field: str) -> str:
+    """Return the name of a resource of devices; all of them begin with a domain."""
+    domain, _, name = text.partition("/")
+    if not (domain and name):
+        raise invalid(field, text, "write the name that pods request, such as example.com/nic")
+    return text
 
 
 def read_reserved(text: str) -> Resources:
