@@ -90,7 +90,7 @@ def test_closed_sessions_are_deleted_by_kind_after_a_dry_run(worked):
         ("delete --older-than 30d", "--older-than needs --closed"),
         ("delete s --closed", "--closed"),
         ("delete s --queue=", "--queue needs --closed"),
-        ("delete --closed --queue defalt --dry-run", "queue defalt does not exist; did you mean default?"),
+        ("delete --closed --queue defaults --dry-run", "queue defaults does not exist; did you mean default?"),
     ],
 )
 def test_a_wrong_option_is_named(ran, line, said):
