@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -212,3 +213,15 @@ def test_too_few_suitable_cards_are_counted_and_not_what_the_others_lack():
         assert [holder.session for holder in wide.holders] == ["half"]
         assert model.summary == "no node can take it: the node has too few suitable cards: it needs 2, n1 has 1"
         assert full.summary.endswith("it needs 39Gi vram, the best card (g0 on n1) has free 20Gi")
+
+
+def test_what_a_broken_card_holds_is_not_held_of_what_its_node_offers():
+    cards = tuple(Gpu(f"g{number}", number, "A100", "NVIDIA", 40 * GIB) for number in range(2))
+    with Lab(Node("n1", 8000, 64 * GIB, cards)) as lab:
+        lab.session("works", "gpu=1,gpu_index=0", tasks=1)
+        (node,) = Answers(lab.service, SERVER, {}).snapshot().nodes()
+        assert (node.allocatable.gpu_milli, node.held.gpu_milli) == (2000, 1000)
+        broken = Node("n1", 8000, 64 * GIB, (replace(cards[0], healthy=False), cards[1]))
+        lab.service.nodes.heartbeat(broken)
+        (node,) = Answers(lab.service, SERVER, {}).snapshot().nodes()
+        assert (node.allocatable.gpu_milli, node.held.gpu_milli) == (1000, 0)

@@ -167,8 +167,11 @@ def node_body(fleet: Fleet, facts: NodeFacts) -> NodeBody:
 
 
 def held_cards_milli(fleet: Fleet, row: int) -> int:
-    """Return the thousandths of the cards of a node that are not free, rounded up."""
-    held = sum(PPM - free_ppm(fleet, card) for card in fleet.cards_on(row))
+    """Return the thousandths of the cards of a node that are not free, rounded up.
+
+    Cards that take no new work, such as a lost one with a holder, are left out, as they are not allocatable either.
+    """
+    held = sum(PPM - free_ppm(fleet, card) for card in fleet.cards_on(row) if fleet.cards[card].usable)
     return -(-held * MILLI // PPM)
 
 
