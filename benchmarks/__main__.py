@@ -22,6 +22,7 @@ ALL = (
     "past",
     "engine",
     "extender",
+    "memory",
     "policies",
     "starts",
     "strangers",

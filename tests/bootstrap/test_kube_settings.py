@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -118,3 +120,8 @@ def test_a_device_configuration_that_cannot_be_read_is_named(tmp_path, text):
         file.write_text(text)
     with pytest.raises(InvalidRequest, match=r"device-config\.yaml"):
         KubeSection(device_config_file=str(file)).pods  # noqa: B018 - it reads the file
+
+
+def test_a_process_in_front_of_a_cluster_loads_no_database():
+    code = "import sys; import ullage.bootstrap.kube; sys.exit('sqlalchemy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 from ullage.model.allocation import Allocation, Basis, Charge
+from ullage.model.gpu import Gpu
 from ullage.model.part import Part
 from ullage.wire.dialect import read_pod
 from ullage.wire.pod import bind_annotations, read_allocations
 from ullage.wire.shared import shared_charges
+from ullage.wire.vendors.registers import NodeText, registered_cards
+from ullage.wire.vendors.shipped import NVIDIA
 
 
 def a_pod(name: str, mib: int = 1000, **more: Any) -> dict[str, Any]:
@@ -51,3 +55,16 @@ def test_charges_that_were_granted_by_another_card_stay_apart() -> None:
     found = [shared_charges((each,)) for each in (one, other, mixed)]
     assert [charge.basis for (charge,) in found] == [one.basis, other.basis, one.basis]
     assert [charge.mixed for (charge,) in found] == [False, False, True]
+
+
+def test_cards_of_one_model_have_their_common_facts_together() -> None:
+    def registered(card: str) -> Gpu:
+        entry = {"id": card, "devmem": 1000, "devcore": 100, "type": "A100", "numa": 1, "health": True}
+        node = NodeText(card, {NVIDIA.register.annotation: json.dumps([entry])})
+        (found,) = registered_cards(NVIDIA, node) or ()
+        return found.gpu
+
+    one, other = registered("G-0"), registered("G-1")
+    assert one.isolations is other.isolations
+    assert one.zones is other.zones
+    assert one.model is other.model

@@ -15,7 +15,7 @@ from ullage.client.endpoint import ServerPlace
 from ullage.model.error import Unavailable
 from ullage.storage.check import check_file, refuse_newer
 from ullage.storage.foreign_changes import integrity_error, open_to_read
-from ullage.storage.open import path_of
+from ullage.storage.place import path_of
 from ullage.storage.schema import REVISION_TABLE, known_revisions
 from ullage.storage.wal import log_path
 from ullage.storage.witness import witness_path

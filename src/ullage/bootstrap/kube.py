@@ -7,6 +7,7 @@ request, answers those in progress, and releases the leadership at once.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import traceback
@@ -215,6 +216,7 @@ class KubeProcess:
 
     async def _follow(self, front: Front) -> None:
         await warm()
+        gc.collect()  # of what the compiler left
         reporting = asyncio.create_task(_report(front))
         try:
             await front.run()

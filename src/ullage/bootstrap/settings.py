@@ -44,7 +44,7 @@ from ullage.model.session import check_memory
 from ullage.model.topology import ZonePolicy
 from ullage.service.service import ServiceSettings
 from ullage.service.stop_rules import StopRules
-from ullage.storage.open import path_of
+from ullage.storage.place import path_of
 from ullage.wire.nan import refuse_nan
 from ullage.wire.topology.provider import read_provider
 from ullage.wire.unknown_field import with_known_fields

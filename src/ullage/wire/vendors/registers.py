@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache, lru_cache
 from typing import Annotated, Any
 
 import msgspec
@@ -110,8 +112,18 @@ def _isolations(family: Family, mode: str, *, soft: bool) -> frozenset[Isolation
         return _ISOLATIONS[mode]
     if family.parts == "none":
         return None
-    own = frozenset({Isolation.SHARED, Isolation(family.parts)})
-    return own | {Isolation.SOFT} if soft and Isolation.SOFT in family.modes.values() else own
+    return _modes(family.parts, soft=soft and Isolation.SOFT in family.modes.values())
+
+
+@cache  # tens of thousands of cards have one of a few values, here and below
+def _modes(parts: str, *, soft: bool) -> frozenset[Isolation]:
+    own = frozenset({Isolation.SHARED, Isolation(parts)})
+    return own | {Isolation.SOFT} if soft else own
+
+
+@lru_cache(256)
+def _zones(zone: int) -> tuple[int, ...]:
+    return (zone,) if zone >= 0 else ()
 
 
 # --- HAMi's register ---
@@ -143,10 +155,10 @@ def _of_hami(family: Family, _node: NodeText, text: str, soft: bool) -> Iterator
         gpu = Gpu(
             card.id,
             card.index,
-            model=card.type or None,
+            model=sys.intern(card.type) or None,
             vendor=family.name,
             vram_bytes=card.devmem * MIB,
-            zones=(card.numa,) if card.numa >= 0 else (),
+            zones=_zones(card.numa),
             healthy=card.health,
             isolation=Isolation.PARTITIONED if sliced else None,
             isolations=_isolations(family, card.mode, soft=soft),
@@ -195,10 +207,10 @@ def _of_metax(family: Family, _node: NodeText, text: str, soft: bool) -> Iterato
         gpu = Gpu(
             card.uuid,
             index,
-            model=card.model or None,
+            model=sys.intern(card.model) or None,
             vendor=family.name,
             vram_bytes=card.total_v_ram * MIB,
-            zones=(card.numa,) if card.numa >= 0 else (),
+            zones=_zones(card.numa),
             healthy=card.healthy,
             isolations=_isolations(family, "", soft=soft),
             max_users=card.total_dev_count,
@@ -266,7 +278,7 @@ def _of_volcano(family: Family, _node: NodeText, text: str, soft: bool) -> Itera
         gpu = Gpu(
             card.id,
             index,
-            model=card.type or None,
+            model=sys.intern(card.type) or None,
             vendor=family.name,
             vram_bytes=card.devmem * MIB,
             healthy=health.lower() == "true",
