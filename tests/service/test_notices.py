@@ -43,6 +43,16 @@ def test_a_notice_is_of_all_ends_or_of_failures_only(on: str, code: int, count: 
         assert len(waiting(lab)) == count
 
 
+def test_a_session_that_is_cancelled_before_it_has_a_task_has_no_notice() -> None:
+    with Lab(a_node()) as lab:
+        lab.session("refused", "gpu=99", notify=URL)
+        lab.service.sessions.cancel("refused", lambda: None)
+        a_session(lab, "given-up", resreq="gpu=99")
+        lab.service.sessions.cancel("given-up", lambda: None)
+        lab.pump()
+        assert [notice.session for notice in waiting(lab)] == ["given-up"]
+
+
 def test_a_notice_survives_restarts_and_the_deletion_of_its_session_until_it_is_delivered(tmp_path: Path) -> None:
     with Machine(str(tmp_path / "db"), a_node()) as lab:
         a_session(lab)

@@ -40,6 +40,8 @@ class Notices:
         spec, outcome = record.session.spec, _outcome(record)
         if spec.notify is None or (spec.notify_on is NotifyOn.FAIL and outcome == "succeed"):
             return
+        if outcome == "cancelled" and not any(record.counts.values()):
+            return  # it was refused, or given up, before it had a task
         key = record.session.logs
         notice = Notice(key, record.id, spec.notify, _body(record, outcome, key), due_at=self._clock())
         # Nothing is sent before the end is durable: a restart would take it back.
