@@ -34,6 +34,7 @@ from ullage.core.evicting.reclaim_victims import ExecutorVictim
 from ullage.core.evicting.surplus import surplus
 from ullage.core.placing.placement import Placer
 from ullage.core.placing.policy import Policy
+from ullage.core.sharing.due import DueTimes
 from ullage.core.sharing.entitlement import (
     Leaves,
     entitlement,
@@ -46,9 +47,10 @@ from ullage.core.sharing.plan import Action, Plan, Release, Reuse, Start, Unbind
 from ullage.core.sharing.promise import Promises, Unit, charge_back, places_of
 from ullage.core.sharing.reach import Reach
 from ullage.core.sharing.shares import Leaf
+from ullage.core.sharing.waiting import why_waits
 from ullage.core.sharing.world import WORKING, Cause, Demand, Eviction, ExecutorView, World
 from ullage.model.allocation import Allocation
-from ullage.model.rejection import NEVER_PLACED, Code
+from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
 
 
@@ -70,7 +72,7 @@ class _Cycle:
     def __init__(self, world: World, policy: Policy, now: float, deserved: dict[str, int]) -> None:
         self._world = world
         self._policy = policy
-        self._time = now
+        self._times = DueTimes(now)
         self._deserved = deserved
         self._now = Placer(world.fleet, policy)
         self._empty, self._reach = Placer(world.fleet.emptied(), policy), Reach(world.fleet, policy, world.queues)
@@ -87,11 +89,10 @@ class _Cycle:
         self._actions: list[Action] = []
         self._waiting: dict[str, Code] = {}
         self._reserved: dict[str, tuple[Allocation, ...]] = {}
-        self._promises = Promises(world, self._due)
+        self._promises = Promises(world, self._times.has_come)
         self._evictions = PendingEvictions(world, self._promises, policy.reclaim_grace_s)
         self._yielding: set[str] = set()
         self._served_overdue: set[int] = set()
-        self._wake_at: list[float] = []
         self._gangs = 0
         self._placed = 0
 
@@ -114,7 +115,7 @@ class _Cycle:
             reserved=self._reserved,
             promised=dict(self._promises.items()),
             yielding=frozenset(self._yielding),
-            wake_at=min(self._wake_at, default=None),
+            wake_at=self._times.next,
         )
 
     def _leaves_of(self, demands: Iterable[Demand]) -> dict[str, Leaf]:
@@ -216,7 +217,8 @@ class _Cycle:
 
     def _is_overdue(self, demand: Demand) -> bool:
         """Return whether a session waits too long; if not, wake when it does."""
-        return demand.waiting_since is not None and self._due(demand.waiting_since + self._policy.reserve_after_s)
+        since, patience_s = demand.waiting_since, self._policy.reserve_after_s
+        return since is not None and self._times.has_come(since + patience_s)
 
     def _serve_overdue(self, *, entitled: bool) -> None:
         """Serve the longest waiting session of each priority: of those below their entitlement, or of the others."""
@@ -253,52 +255,40 @@ class _Cycle:
     def _cancel_needless_evictions(self) -> None:
         """Cancel evictions whose room no session needs; executors like the remaining ones get no further task."""
         if self._outlook is not None:
-            self._actions.extend(self._evictions.settle(self._outlook.fleet, self._due))
-            self._yielding.update(self._evictions.siblings(self._time))
+            self._actions.extend(self._evictions.settle(self._outlook.fleet, self._times.has_come))
+            self._yielding.update(self._evictions.siblings(self._times.now))
 
     def _release_unneeded(self) -> None:
         """Release executors that are idle or vacant long enough, of closed sessions, or above a maximum."""
         for executor in reversed(list(self._idle)):
-            due = self._due(executor.since + executor.delay_release_s)
+            due = self._times.has_come(executor.since + executor.delay_release_s)
             claimed = self._outlook and not charge_back(self._outlook.fleet, self._world.fleet, (executor.id,))
             if due or claimed:
                 self._actions.append(Release(executor.id))
         for session, executors in sorted(self._held.items()):
-            leaving = surplus(self._demands.get(session), executors, self._reclaim.taken, self._due)
+            leaving = surplus(self._demands.get(session), executors, self._reclaim.taken, self._times.has_come)
             self._actions.extend(Unbind(executor.id) for executor in leaving)
-
-    def _due(self, at: float) -> bool:
-        if at > self._time:
-            self._wake_at.append(at)
-        return at <= self._time
 
     def _wake_when_protection_ends(self) -> None:
         """Wake when protection ends, if a session waits: time alone may allow an eviction."""
         if self._waiting:
-            ends = (executor.protected_until for executor in self._world.executors if executor.phase in WORKING)
-            self._wake_at.extend(at for at in ends if self._time < at < inf)
+            working = (executor for executor in self._world.executors if executor.phase in WORKING)
+            self._times.wake_at(executor.protected_until for executor in working)
 
     def _explain_waiting(self) -> None:
         for demand in self._world.demands:
-            leaf = self._leaves[demand.session]
-            held = leaf.held * demand.batch_size
-            if demand.ready and leaf.leaving and leaf.held > self._ceiling(demand):
+            leaf, ceiling = self._leaves[demand.session], self._ceiling(demand)
+            if demand.ready and leaf.leaving and leaf.held > ceiling:
                 self._waiting[demand.session] = Code.MAX_INSTANCES  # what is promised to it waits for its own to leave
-            if held >= demand.want or demand.session in self._waiting:
-                continue
-            obstacle = self._reach.obstacle(demand)
-            if demand.held_back is not None and (demand.held_back is Code.CLOSED or obstacle not in NEVER_PLACED):
-                self._waiting[demand.session] = demand.held_back
-            elif obstacle is not None:
-                self._waiting[demand.session] = obstacle
-            elif leaf.stopped in (Code.QUEUE_LIMIT, Code.APPLICATION_LIMIT, Code.RESERVED):
-                self._waiting[demand.session] = leaf.stopped
-            elif leaf.leaving and self._at_maximum(demand):
-                self._waiting[demand.session] = Code.MAX_INSTANCES
-            elif held and held >= self._deserved.get(demand.session, 0):
-                self._waiting[demand.session] = Code.SHARE
-            else:
-                self._waiting[demand.session] = leaf.stopped or shortage(self._world.fleet, demand)
+            if leaf.held * demand.batch_size < demand.want and demand.session not in self._waiting:
+                self._waiting[demand.session] = why_waits(
+                    demand,
+                    leaf,
+                    obstacle=self._reach.obstacle(demand),
+                    deserved=self._deserved.get(demand.session, 0),
+                    ceiling=ceiling,
+                    fleet=self._world.fleet,
+                )
 
     # --- one unit ---
 
@@ -322,7 +312,7 @@ class _Cycle:
         if claimed is None:
             return self._why_full(demand)  # only minima or higher priorities could leave: reserve nothing
         victims, placed = claimed
-        open_ = [victim for victim in victims if victim.protected_until <= self._time]
+        open_ = [victim for victim in victims if victim.protected_until <= self._times.now]
         if len(open_) == len(victims) and not any(victim.busy for victim in victims):
             self._evict(victims, demand, Cause.OVERDUE)
             self._promise(demand, placed)
@@ -337,7 +327,7 @@ class _Cycle:
 
     def _claim(self, demand: Demand, *, displace: bool = False) -> RoomClaim:
         return RoomClaim(
-            demand, self._open_outlook(), self._empty, now=self._time, name=self._name(demand), displace=displace
+            demand, self._open_outlook(), self._empty, now=self._times.now, name=self._name(demand), displace=displace
         )
 
     def _hold_for_later(self, demand: Demand, claimed: Claimed) -> None:
@@ -463,12 +453,12 @@ class _Cycle:
 
     def _report(self, victims: Iterable[ExecutorVictim], claimant: Demand, cause: Cause) -> None:
         """Add the actions of evictions that are charged already."""
-        eviction = Eviction(claimant.session, cause, self._time)
+        eviction = Eviction(claimant.session, cause, self._times.now)
         for member in (member for victim in victims for member in victim.members):
             self._promises.gives_way(member.id, eviction)
             self._actions.append(Unbind(member.id, eviction))
         if self._policy.reclaim_grace_s is not None:
-            self._wake_at.append(self._time + self._policy.reclaim_grace_s)
+            self._times.wake_after(self._policy.reclaim_grace_s)
 
     def _promise(self, demand: Demand, placed: tuple[Allocation, ...]) -> None:
         self._record_reserved(demand, placed)
