@@ -64,6 +64,22 @@ def test_a_member_that_is_not_placed_in_time_gets_another_place_in_the_rack_of_i
     assert "a1" not in world.gates.places(), "no node of the rack is left to try"
 
 
+def test_a_scheduler_is_offered_no_node_outside_the_rack_of_an_admitted_member() -> None:
+    racks = (("r0", 4), ("r1", 3))
+    nodes = [replace(machine(f"{rack}n{n}", 1), labels={"rack": rack}) for rack, count in racks for n in range(count)]
+    world = World(*nodes)
+    world.come(*(of_subgroup(f"a{n}", "a", 2, n, 1) for n in range(2)), pod("x", 1))
+    assert sorted(world.step()) == ["a0", "a1", "x"]
+    member, place = world.open["a1"]
+    names = [node.name for node in nodes if node.name != place]
+    offered = world.books.offers(member, names)
+    assert {name[:2] for name in offered.names} == {"r1"}
+    (outside,) = (there for refusal, there in offered.refused if refusal.rejections[0].code is Code.GANG_DOMAIN)
+    assert sorted(outside) == [f"r0n{n}" for n in range(4)]
+    plain, place = world.open["x"]
+    assert len(world.books.offers(plain, [node.name for node in nodes if node.name != place]).names) == 4
+
+
 def test_a_subgroup_that_finds_no_room_is_left_out_if_the_others_suffice_and_follows_whole() -> None:
     nodes = [
         replace(machine(f"r{rack}n{n}", 1), labels={"rack": f"r{rack}"}) for rack in (0, 1) for n in range(rack + 2)

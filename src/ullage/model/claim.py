@@ -116,6 +116,11 @@ class GangClaim:
         return self.required_subgroups is not None
 
     @property
+    def required_levels(self) -> tuple[str | None, ...]:
+        """The required level of the gang, and of each subgroup that the member is in."""
+        return (self.within, *(each.within for each in self.subgroups))
+
+    @property
     def path(self) -> SubgroupPath:
         """The names of the subgroups that the member is in, the outermost first."""
         return tuple(each.name for each in self.subgroups)

@@ -9,7 +9,7 @@ request that is never bound.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -55,7 +55,11 @@ from ullage.service.pod_quotas import PodQuotas
 from ullage.service.rejected_nodes import RejectedNodes
 
 _REFUSED_THERE = NodeRefusal((Rejection(Code.REFUSED_THERE, Cure.NODE_CHANGE),), 0, helps=False)
+_OUTSIDE = NodeRefusal((Rejection(Code.GANG_DOMAIN, Cure.NODE_CHANGE),), 0, helps=False)
 _NOT_KNOWN = NodeRefusal((Rejection(Code.NODE_UNKNOWN, Cure.NODE_CHANGE),), 0, helps=False)
+
+
+Near = Callable[[str], Container[str] | None]
 
 
 class Cluster:
@@ -83,6 +87,7 @@ class Cluster:
         """Until when requests that evicted others are protected, by uid, in seconds since 1970."""
         self._rows = NodeRows()
         self._rejected = RejectedNodes()
+        self._near: Near = lambda _uid: None
         self._other_usage: dict[str, OtherUsage] = {}
         """The usage of each node by pods without cards."""
 
@@ -183,6 +188,10 @@ class Cluster:
     def has_rejections(self) -> bool:
         """Whether any node has rejected a request."""
         return bool(self._rejected)
+
+    def restrict(self, near: Near) -> None:
+        """Offer requests only the nodes that `near` returns for their uid; None for any."""
+        self._near = near
 
     def rejected_by(self, request: Request) -> frozenset[str]:
         """Return the nodes that have rejected an equal request."""
@@ -289,8 +298,10 @@ class Cluster:
             there = [name for name in nodes if name == known.node]
             elsewhere = NodeRefusal.of(Code.RUNNING, Cure.NODE_CHANGE), [name for name in nodes if name != known.node]
             return NodeOffers(there, np.zeros(len(there)), [elsewhere])
-        back = self.rejected_by(request)
-        asked = self._rows.of(self.allocator.fleet, [name for name in nodes if name not in back] if back else nodes)
+        back, near = self.rejected_by(request), self._near(request.uid)
+        tried = [name for name in nodes if name not in back] if back else nodes
+        tried = tried if near is None else [name for name in tried if name in near]
+        asked = self._rows.of(self.allocator.fleet, tried)
         is_known = asked.rows >= 0
         rows, names = asked.rows[is_known], asked.array[is_known]
         found = self.allocator.offers(request, rows)
@@ -301,6 +312,8 @@ class Cluster:
             refused.append((_NOT_KNOWN, asked.array[~is_known].tolist()))
         if there := [name for name in nodes if name in back] if back else []:
             refused.append((_REFUSED_THERE, there))
+        if near is not None and (outside := [name for name in nodes if name not in near and name not in back]):
+            refused.append((_OUTSIDE, outside))
         left, at = names[fits], rows[fits]
         if (reserved := left == self._reserved_node(request)).any():
             left, at = left[reserved], at[reserved]

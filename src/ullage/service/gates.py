@@ -11,7 +11,7 @@ Nothing is stored: reservations follow from pods whose gate is open and that are
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -92,6 +92,7 @@ class Gates:
         self._changes = 0
         self._seen: tuple[tuple[int, int], int, Fleet, Rules] | None = None
         self._due: float | None = None
+        cluster.restrict(self._near)
 
     # --- pods ---
 
@@ -336,9 +337,20 @@ class Gates:
         near = None if gang is None else rows_near(fleet, gang, self._neighbours(gang.key))
         yield [row for name, row in fleet.row_of.items() if name not in pod.avoided and (near is None or near[row])]
 
-    def _neighbours(self, key: str) -> Neighbours:
-        """Return the nodes of the members of a gang that have their cards or a place."""
-        places = [(pod.request.claim, pod.promise.node) for pod in self._pods.values() if pod.promise is not None]
+    def _near(self, uid: str) -> Container[str] | None:
+        """Return the nodes of the required domains where others of the gang of an admitted pod are; None for any."""
+        pod = self._pods.get(uid)
+        gang = None if pod is None or pod.gated else pod.request.claim.gang
+        if gang is None or all(within in (None, NODE_NAME) for within in gang.required_levels):
+            return None
+        fleet = self._cluster.allocator.fleet
+        near = rows_near(fleet, gang, self._neighbours(gang.key, besides=uid))
+        return frozenset(name for name, row in fleet.row_of.items() if near[row])
+
+    def _neighbours(self, key: str, besides: str = "") -> Neighbours:
+        """Return the nodes of the members of a gang, `besides` one, that have their cards or a place."""
+        others = (pod for uid, pod in self._pods.items() if uid != besides)
+        places = [(pod.request.claim, pod.promise.node) for pod in others if pod.promise is not None]
         there = [(claim, node) for claim, node in places if claim.gang is not None and claim.gang.key == key]
         there += [(Claim(gang=gang), node) for gang, node in self._running.values() if gang.key == key]
         return nodes_by_subgroup(there)

@@ -43,8 +43,7 @@ def nodes_by_subgroup(members: Iterable[tuple[Claim | None, str]]) -> Neighbours
 def rows_near(fleet: Fleet, gang: GangClaim, neighbours: Neighbours) -> Mask:
     """Return the nodes where a member may be: in the required domains where others are already."""
     allowed = np.ones(len(fleet.nodes), dtype=np.bool_)
-    levels = [gang.within, *(each.within for each in gang.subgroups)]
-    for depth, within in enumerate(levels):
+    for depth, within in enumerate(gang.required_levels):
         inside = (nodes for path, nodes in neighbours.items() if path[:depth] == gang.path[:depth])
         rows = [fleet.row_of[node] for nodes in inside for node in nodes if node in fleet.row_of]
         if within is not None and rows:
