@@ -45,7 +45,7 @@ def test_cards_are_described_in_sections_of_their_own(tmp_path: Path):
     found = settings(
         tmp_path,
         "[node]\ngpus = 2\n"
-        '[[node.card]]\nmodel = "A100"\nvendor = "NVIDIA"\nvram = "40g"\ntflops = 19.5\n'
+        '[[node.card]]\nmodel = "A100"\nvendor = "nvidia"\nvram = "40g"\ntflops = 19.5\n'
         '[[node.card]]\nids = ["1"]\npool = "training"\ntflops = "500m"\n',
     )
     machine = found.machine(found.sharing())

@@ -255,8 +255,8 @@ def test_queues_form_a_tree(http: httpx2.Client):
         ({"gpu": 2, "vram": "20g", "tflops": 60.5}, "cpu=0,mem=0,gpu=2,tflops=60.5,vram=20Gi"),
         ({"percent": 15, "vram": 1 << 30}, "cpu=0,mem=0,gpu=1,percent=15,vram=1Gi"),
         (
-            {"gpu": 1, "gpu_model": "A100|H100", "gpu_vendor": "NVIDIA", "gpu_index": 0, "pool": "p"},
-            "cpu=0,mem=0,gpu=1,gpu_model=A100|H100,gpu_vendor=NVIDIA,gpu_index=0,pool=p",
+            {"gpu": 1, "gpu_model": "A100|H100", "gpu_vendor": "nvidia|acme", "gpu_index": 0, "pool": "p"},
+            "cpu=0,mem=0,gpu=1,gpu_model=A100|H100,gpu_vendor=NVIDIA|acme,gpu_index=0,pool=p",
         ),
         ({"partition": "1g.10gb"}, "cpu=0,mem=0,gpu=1,isolation=partitioned,partition=1g.10gb"),
     ],

@@ -134,12 +134,18 @@ class CardSection(_Section, frozen=True, kw_only=True):
         return CardFacts(
             ids=tuple(self.ids),
             model=self.model,
-            vendor=self.vendor,
+            vendor=None if self.vendor is None else _vendor(self.vendor),
             vram_bytes=None if self.vram is None else parse_size(self.vram, "node.card.vram"),
             compute_gflops=None if self.tflops is None else parse_tflops(str(self.tflops), "node.card.tflops"),
             pool=self.pool,
             devices=tuple(self.devices),
         )
+
+
+def _vendor(text: str) -> str:
+    from ullage.wire.vendors.shipped import vendor_name  # noqa: PLC0415  # its tables are slow to read
+
+    return vendor_name(text)
 
 
 class NodeSection(_Section, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TypeVar
 
 from msgspec import structs
@@ -20,6 +21,7 @@ from ullage.wire.catalog import PutApplicationBody, PutQueueBody
 from ullage.wire.decoding import decode_body
 from ullage.wire.requirement import ResourceMap
 from ullage.wire.session import CreateSession
+from ullage.wire.vendors.shipped import vendor_name
 
 MSGPACK = "application/msgpack"
 _Body = TypeVar("_Body")
@@ -92,6 +94,9 @@ def requirement(value: str | ResourceMap, numa: ZonePolicy | None) -> ResourceRe
     found = ResourceRequirement.from_string(value) if isinstance(value, str) else _from_map(value)
     check_vram(found.part)
     check_memory(found)
+    vendors = tuple(map(vendor_name, found.cards.vendors))  # as in the annotations of pods
+    if vendors != found.cards.vendors:
+        found = replace(found, cards=replace(found.cards, vendors=vendors))
     return found.aligned(numa)
 
 

@@ -34,6 +34,14 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 VENDORS = tuple(sorted(NAMES, key=str.casefold))
 """Vendors and families that a pod may name, in any case."""
 
+_SPELLINGS = {name.casefold(): name for name in VENDORS}
+
+
+def vendor_name(text: str) -> str:
+    """Return the name of a vendor or family that is written in any case; another text stays as it is."""
+    return _SPELLINGS.get(text.casefold(), text)
+
+
 LIMITER_VENDORS = frozenset(name for each in shipped() if each.limiter for name in NAMES[each.vendor])
 """Vendors with a limiter, which isolates parts softly."""
 
