@@ -3,7 +3,7 @@
 import pytest
 from tests.lab import Lab, a_node
 
-from ullage.model.error import InvalidRequest
+from ullage.model.error import Conflict, InvalidRequest
 from ullage.model.executor import BindCode
 from ullage.model.rejection import Code
 from ullage.model.request import ResourceRequirement
@@ -70,6 +70,14 @@ def test_a_retry_starts_at_once():
         lab.service.sessions.clear_failures("s", lambda: None)
         lab.pump()
         assert lab.states("s") == ["running"]
+
+
+def test_a_closed_session_is_not_retried():
+    with Lab(a_node(cpu=1)) as lab:
+        lab.session("s")
+        lab.service.sessions.close("s", lambda: None)
+        with pytest.raises(Conflict, match="session s is closed"):
+            lab.service.sessions.clear_failures("s", lambda: None)
 
 
 def test_executors_that_end_before_their_first_task_are_given_up_too():

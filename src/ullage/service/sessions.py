@@ -245,10 +245,11 @@ class Sessions:
         """Let a session have new executors again, after the cause of their failures was fixed.
 
         Raises:
-            NotFound: no such session.
+            NotFound: no such session. Conflict: it is closed.
 
         """
         record = self._state.session(session_id)
+        record.session.require_open()
         record.session = replace(record.session, bind_failures=0)
         record.retry_at = 0.0
         self._journal.write(PutSession(record.session), then=done)
