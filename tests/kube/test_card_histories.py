@@ -43,7 +43,7 @@ pytestmark = [pytest.mark.timeout(3600), pytest.mark.anyio]
 
 REGISTER, CORDON = "hami.io/node-nvidia-register", "hami.io/device-cordon"
 GPU, MIB, PERCENT, CORES = "nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores"
-LOCKS = ("hami.io/mutex.lock", "cambricon.com/dsmlu.lock")
+LOCKS = ("hami.io/mutex.lock", "cambricon.com/dsmlu.lock", "hamivgpu")
 SHARED = {"g0": 1, "g1": 2, "g2": 4}
 """NVIDIA's nodes with HAMi's register, and their cards; every other node has one kind of a story, or plain cards."""
 
