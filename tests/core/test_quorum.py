@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 
+import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
@@ -97,13 +98,15 @@ def test_those_that_start_are_whole_and_as_few_as_suffice(parts, required, outer
         assert world.valid([*paths(least), *paths(unit)])
 
 
-def test_a_subgroup_without_room_is_left_out_until_too_few_are_left():
-    world = World({"a": 0, "x": 0, "y": 0, "b": 1, "c": 1}, 1, 1)
+@pytest.mark.parametrize("least", [0, 1])
+def test_a_subgroup_without_room_is_left_out_until_too_few_are_left(least):
+    world = World({"a": 0, "x": 0, "y": 0, "b": least, "c": least}, 1, least)
     quorum = Quorum(world.claim(()), [], world.requests({("b",): 1, ("c",): 1}))
     refused = Refusal((Rejection(Code.GANG_ROOM, Cure.CAPACITY),))
     tried = list[str]()
 
     def nowhere(requests: Sequence[Request]) -> Misfit:
+        assert len(tried) < 2, "each once"
         tried.extend(request.uid for request in requests)
         return Misfit(requests[0].uid, refused, 0)
 

@@ -115,6 +115,25 @@ def test_a_preferred_level_is_given_up_and_the_required_one_is_not():
     assert len(racks_of(placed(fleet, members(anywhere, count=5)))["a"]) == 2
 
 
+def test_a_preferred_level_of_a_subgroup_does_not_widen_the_required_one_of_the_gang():
+    wish = Subgroup("a", domain="rack")
+    assert racks_of(placed(cluster((3,), (2, 2)), members(wish, count=4, within="block"))) == {"a": {"b1r0", "b1r1"}}
+
+
+def test_a_subgroup_goes_into_the_domain_where_others_of_the_gang_run():
+    fleet = cluster((2,), (4, 4))
+    late = members(rack("b"), count=1, within="block")
+    assert racks_of(placed(fleet, late)) == {"b": {"b0r0"}}, "the tightest block"
+    assert racks_of(placed(fleet, late, a=["b1r0n0"]))["b"] <= {"b1r0", "b1r1"}
+
+
+def test_small_domains_and_large_subgroups_are_placed_first(monkeypatch):
+    monkeypatch.setattr("ullage.core.placing.subgroups.MOST_RETRIES", 0)
+    wide, fleet = Subgroup("wide", 2, within="block"), cluster((1, 3, 2))
+    gang = [*members(wide, count=2), *members(rack("a"), count=1), *members(rack("b"), count=3)]
+    assert racks_of(placed(fleet, gang)) == {"wide": {"b0r2"}, "a": {"b0r0"}, "b": {"b0r1"}}
+
+
 def test_one_that_took_the_room_of_the_next_is_taken_back():
     # The largest fits best where the only rack with two cards on one node is, which the other one needs.
     fleet = Fleet(
@@ -265,6 +284,24 @@ def test_subgroups_that_no_member_names_yet_are_counted():
     )
     assert lab.tick() is GangPhase.PENDING
     assert lab.text("a-0").endswith(": the gang has 2 of 3 subgroups")
+
+
+def test_the_reason_names_the_subgroup_that_lacks_the_least():
+    lab = Lab((4, 4))
+    lab.add(
+        *members(rack("a", 4), count=1, required_subgroups=2), *members(rack("b", 2), count=1, required_subgroups=2)
+    )
+    lab.tick()
+    assert lab.text("a-0").endswith(": subgroup b has 1 of 2 members")
+
+
+def test_a_member_that_states_no_subgroups_does_not_undo_those_of_others():
+    lab = Lab((4, 4))
+    lab.add(*members(rack("a", 2), count=1), *members(count=1, required_subgroups=None))
+    assert lab.tick() is GangPhase.PENDING
+    lab.add(*members(rack("a", 2), count=1, start=1))
+    assert lab.tick() is GangPhase.RUNNING
+    assert len(lab.racks) == 3
 
 
 def test_as_many_subgroups_as_are_required_start_and_the_others_follow_whole():

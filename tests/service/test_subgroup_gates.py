@@ -80,6 +80,26 @@ def test_a_scheduler_is_offered_no_node_outside_the_rack_of_an_admitted_member()
     assert len(world.books.offers(plain, [node.name for node in nodes if node.name != place]).names) == 4
 
 
+def test_a_member_without_others_is_offered_any_node() -> None:
+    world = World(*racked(2, 3))
+    world.come(of_subgroup("a0", "a", 1, 0, 1))
+    assert world.step() == ["a0"]
+    member, place = world.open["a0"]
+    (other,) = {"r0", "r1"} - {place}
+    assert world.books.offers(member, [other]).names == [other]
+
+
+def test_a_subgroup_that_loses_a_member_before_its_gates_open_loses_all_places() -> None:
+    world = World(*racked(2))
+    world.come(*(of_subgroup(f"a{n}", "a", 2, n, 1) for n in range(2)))
+    world.gates.step()
+    assert len(world.gates.places()) == 2
+    world.end("a1")
+    world.gates.step()
+    assert not world.gates.places()
+    assert world.code("a0") is Code.GANG_INCOMPLETE
+
+
 def test_a_subgroup_that_finds_no_room_is_left_out_if_the_others_suffice_and_follows_whole() -> None:
     nodes = [
         replace(machine(f"r{rack}n{n}", 1), labels={"rack": f"r{rack}"}) for rack in (0, 1) for n in range(rack + 2)

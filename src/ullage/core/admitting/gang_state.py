@@ -100,10 +100,10 @@ class GangState:
 
     @property
     def claim(self) -> GangClaim:
-        """The gang as its newest member describes it."""
-        claim = next(reversed(self.members.values())).claim.gang
-        assert claim is not None
-        return claim
+        """The gang as its newest member describes it; one that states subgroups, if any does."""
+        claims = (gang for each in reversed(self.members.values()) if (gang := each.claim.gang) is not None)
+        newest = next(claims)
+        return next((gang for gang in claims if gang.divided), newest) if self.divided > newest.divided else newest
 
     @property
     def expires_at(self) -> float | None:
