@@ -65,3 +65,22 @@ def test_pods_of_one_workload_on_one_node_have_their_labels_and_their_spec_toget
     assert one.metadata.namespace is other.metadata.namespace
     assert one.metadata.annotations["at"] is other.metadata.annotations["at"]
     assert one.metadata.annotations is not other.metadata.annotations
+
+
+def test_of_a_pod_nothing_is_kept_that_nobody_reads():
+    resources = {"limits": {"nvidia.com/gpu": "1"}}
+    long = {"image": "i", "env": [{"name": "A", "value": "x" * 999}], "volumeMounts": [{"name": "v"}], "command": ["c"]}
+    kept = {"name": "c", "resources": resources, "restartPolicy": "Always"}
+    pod = {
+        "metadata": {"name": "p"},
+        "spec": {"volumes": [{"name": "v"}], "containers": [kept | long], "initContainers": [kept | long]},
+    }
+    assert PODS.read(json.dumps(pod).encode()).document == {
+        "metadata": {"name": "p"},
+        "spec": {"containers": [kept], "initContainers": [kept]},
+    }
+
+
+def test_a_pod_of_another_form_is_kept_as_it_is():
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": 5, "volumes": 1}}
+    assert PODS.read(json.dumps(pod).encode()).document == pod

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from ullage.kube.client.unread_fields import CONTAINERS, OF_CONTAINERS, OF_SPEC
 from ullage.kube.recent import Recent
 from ullage.wire.document import Document
 from ullage.wire.pod import PodRequest, ReadPod
@@ -56,10 +57,19 @@ def _read_fields(pod: Document, written: frozenset[str]) -> bytes:
     fields = {
         **{key: value for key, value in pod.items() if key not in _TYPE},
         "metadata": metadata,
-        "spec": _without(pod.get("spec"), _DECISIONS),
+        "spec": _spec(pod.get("spec")),
         "status": quality,
     }
     return msgspec.json.encode(fields, order="sorted")
+
+
+def _spec(spec: Any) -> Any:
+    """Return a spec without what is decided about it, and what no client of the API keeps."""
+    left = _without(spec, _DECISIONS | OF_SPEC)
+    for name in CONTAINERS if isinstance(left, dict) else ():
+        if isinstance(left.get(name), list):
+            left[name] = [_without(each, OF_CONTAINERS) for each in left[name]]
+    return left
 
 
 def _without(found: Any, keys: frozenset[str]) -> Any:

@@ -19,6 +19,7 @@ from ullage.kube.client.objects import (
     ResourceQuota,
 )
 from ullage.kube.client.shared_values import share_values
+from ullage.kube.client.unread_fields import without_unread
 from ullage.model.error import UllageError, invalid
 
 T_co = TypeVar("T_co", bound=Object, covariant=True)
@@ -75,20 +76,22 @@ class Kind(Generic[T_co]):
             found = msgspec.json.decode(raw, type=self.type)
         except msgspec.DecodeError as error:
             raise Unreadable(f"{self.name}: what the server sent cannot be read: {error}") from None
-        msgspec.structs.force_setattr(found, "raw", _further_fields(bytes(memoryview(raw))))
+        msgspec.structs.force_setattr(found, "raw", _further_fields(raw, of_pod=isinstance(found, Pod)))
         share_values(found)
         return found
 
 
-def _further_fields(raw: bytes) -> bytes:
+def _further_fields(raw: bytes | msgspec.Raw, *, of_pod: bool) -> bytes:
     """Return an object without the metadata that is parsed, and without the record of who wrote which field.
 
-    That record is often half of the bytes, and nobody here reads it. The other fields stay as they were written.
+    That record is often half of the bytes, and nobody here reads it. The other fields stay as they were written, but
+    those `of_pod` that nobody reads.
     """
     fields = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
     metadata = msgspec.json.decode(fields["metadata"], type=dict[str, msgspec.Raw])
     left = {key: value for key, value in metadata.items() if key not in METADATA_KEYS and key != "managedFields"}
-    return msgspec.json.encode(fields | {"metadata": msgspec.Raw(msgspec.json.encode(left))})
+    fields["metadata"] = msgspec.Raw(msgspec.json.encode(left))
+    return msgspec.json.encode(without_unread(fields) if of_pod else fields)
 
 
 def _segment(field: str, value: str) -> str:

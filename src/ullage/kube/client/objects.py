@@ -51,7 +51,7 @@ class Object(Struct, frozen=True, rename="camel", kw_only=True):
 
     @property
     def document(self) -> Document:
-        """The whole object, decoded at each call."""
+        """The object, decoded at each call; of a pod without fields that nobody reads."""
         document: dict[str, Any] = msgspec.json.decode(self.raw)
         metadata = document.get("metadata") or {}
         for name, field in _METADATA:
