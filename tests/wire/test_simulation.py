@@ -168,7 +168,7 @@ def test_a_holder_without_a_pod_has_no_names():
     assert [card.gpu for card in entry.gpus] == ["g1", "gone"]
     assert {card.amounts for card in entry.gpus} == {None}
     assert (entry.namespace, entry.request, entry.limit) == (None, None, None)
-    worker = {"uid": "e-1", "state": "assumed", "namespace": None, "workload": None, "pod": None}
+    worker = {"uid": "e-1", "state": "bound", "namespace": None, "workload": None, "pod": None}
     assert sent(Worker.of(allocation)) == worker
 
 

@@ -200,6 +200,8 @@ class Judgement:
         self._fleet, self._rules, self._request, self._asked = fleet, rules, request, request.requirement
         self._verdicts = CardVerdicts(fleet, request.requirement, cards)
         self._each = self.left
+        self._of_nodes: dict[int, Why] = {}
+        """Why nodes refuse the request, by their class."""
         self._lost: Flags = np.zeros(len(cards), dtype=bool)
         """The cards that went for what neither freed capacity nor a change of quota could cure."""
         self._possible = (self._verdicts.reason == FITS) | self._verdicts.curable
@@ -221,7 +223,7 @@ class Judgement:
         """
         helps = ~self._lost & ((self._verdicts.reason == FITS) | self._verdicts.curable)
         positions = helps.nonzero()[0]
-        positions = positions[_where(positions, self._node_classes, lambda k: _could(self._questions.node(k)))]
+        positions = positions[_where(positions, self._node_classes, lambda k: _could(self._why_node(k)))]
         if self._rules.oversubscription:
             positions = positions[_where(positions, self._each, lambda k: _could(self._questions.limits(k)))]
         counts = np.bincount(self.rows[positions], minlength=len(self._fleet.nodes))
@@ -258,6 +260,8 @@ class Judgement:
             goes = stage.removes[verdicts.reason[self.left]]
             if stage.applies(self._asked) or goes.any():
                 gone = self.left[goes]
+                possible = gone[self._possible[gone]]
+                self._possible[possible[_where(possible, self._node_classes, self._node_never_does)]] = False
                 removed = RemovedCards(gone, verdicts.classes[gone], lambda k: (verdicts.rejection(k),))
                 self._remove(stage.name, stage.kind, removed, ~goes, lost=gone[~verdicts.curable[gone]])
 
@@ -297,6 +301,17 @@ class Judgement:
         self._ask("zones", StageKind.NODE, self.rows, check)
 
     # --- steps ---
+
+    def _node_never_does(self, k: int) -> bool:
+        """Return whether only a change of its node could help a card."""
+        return any(each.cure is Cure.NODE_CHANGE for each in self._why_node(k))
+
+    def _why_node(self, k: int) -> Why:
+        """Return why the node of a card refuses the request; nodes of one class have the same reason."""
+        number = self._node_classes.item(k)
+        if number not in self._of_nodes:
+            self._of_nodes[number] = self._questions.node(k)
+        return self._of_nodes[number]
 
     @cached_property
     def _node_classes(self) -> Column:

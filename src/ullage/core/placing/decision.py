@@ -30,13 +30,20 @@ class Candidates:
         """The rejections of the stage that decides, those that freed capacity could cure first; none if some fit.
 
         The last stage decides that removed a card which could take the request as it is, had it room or the quota. What
-        rules out other cards for good is no reason then. Without such a card, the stage that left nothing decides.
+        rules out other cards for good is no reason then. Without such a card the stage that left nothing decides.
         """
         if self.by_node:
             return ()
         last = next((stage for stage in self.stages if stage.reached and not stage.after), None)
-        stage = next((stage for stage in reversed(self.stages) if stage.possible), last)
+        stage = next((stage for stage in reversed(self.stages) if self._could_take(stage)), last)
         return (stage and (stage.by_cure or stage.removed)) or (Rejection(Code.NO_CANDIDATE, Cure.NODE_CHANGE),)
+
+    def _could_take(self, stage: Stage) -> bool:
+        """Return whether a stage removed a card that could take the request; none where others would leave in vain."""
+        if not stage.possible:
+            return False
+        first = next(iter(stage.by_cure))
+        return self.curable or first.cure not in (Cure.CAPACITY, Cure.QUOTA)
 
     @property
     def refusal(self) -> Refusal:

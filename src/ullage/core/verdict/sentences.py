@@ -224,6 +224,9 @@ _OF_GANGS = frozenset({Code.GANG_INCOMPLETE, Code.GANG_ROOM, Code.GANG_DOMAIN})
 _SINGULAR = {"GPUs": "GPU", "executors": "executor", "cards": "card", "CPUs": "CPU"}
 _PIECES = {CARD: "cards", CPU: "CPUs", MEMORY: "of memory"}
 
+_OF_NODES = frozenset({Code.CPU, Code.MEMORY, Code.SLOTS})
+"""Amounts that a node has, and not its cards."""
+
 
 def first_text(rejections: Sequence[Rejection]) -> str:
     """Return the first answer; where cards or nodes are named, with what there is instead on all of them."""
@@ -289,7 +292,8 @@ def _amounts_text(rejection: Rejection) -> str:
     needed, had, held = (show_amount(rejection.code, n) for n in (rejection.needed, rejection.had - own, own))
     verb = "has" if rejection.cure is Cure.NODE_CHANGE else "has free"
     besides = f" besides the {held} it holds" if own else ""
-    who = f"{rejection.gpu} " if rejection.gpu else ""
+    named = rejection.node if rejection.gpu and rejection.code in _OF_NODES else rejection.gpu
+    who = f"{named} " if named else ""
     return f"needs {amount_text(rejection.code, needed)}, {who}{verb} {had}{besides}"
 
 
