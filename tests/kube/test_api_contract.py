@@ -65,9 +65,11 @@ async def test_a_created_object_has_a_uid_and_a_version(cluster: Cluster) -> Non
     assert one.state == (await cluster.api.get(PODS, one.metadata.name, cluster.namespace)).state
 
 
-async def test_the_whole_object_is_kept(cluster: Cluster) -> None:
+async def test_of_an_object_all_is_kept_that_is_read(cluster: Cluster) -> None:
     pod = await create(cluster, PODS, bodies.pod("whole", annotations={"a.b/c": "d"}))
-    assert pod.document["spec"]["containers"][0]["image"] == "image"
+    (container,) = pod.document["spec"]["containers"]
+    assert container["name"] == "main"
+    assert "image" not in container
     assert pod.document["metadata"]["annotations"] == {"a.b/c": "d"} == pod.metadata.annotations
 
 
