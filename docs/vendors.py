@@ -11,7 +11,7 @@ import msgspec
 from msgspec import structs
 
 from docs.markdown import table
-from ullage.wire.dialect import PodSettings
+from ullage.wire.dialect import REQUEST_ANNOTATIONS, PodSettings
 from ullage.wire.hami.results import node_keys, result_keys
 from ullage.wire.vendors.container_request import WHOLE
 from ullage.wire.vendors.family import Family, VendorFile
@@ -27,6 +27,7 @@ def chart_keys() -> str:
     both = [(each.results.allocated, each.results.to_allocate) for each in FAMILIES]
     found = {
         "results": list(result_keys(FAMILIES)),
+        "own": list(REQUEST_ANNOTATIONS),
         "requests": requests,
         "nodes": list(node_keys(FAMILIES)),
         "allocated": [allocated for allocated, _ in both],

@@ -88,9 +88,10 @@ def _further_fields(raw: bytes | msgspec.Raw, *, of_pod: bool) -> bytes:
     those `of_pod` that nobody reads.
     """
     fields = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
-    metadata = msgspec.json.decode(fields["metadata"], type=dict[str, msgspec.Raw])
-    left = {key: value for key, value in metadata.items() if key not in METADATA_KEYS and key != "managedFields"}
-    fields["metadata"] = msgspec.Raw(msgspec.json.encode(left))
+    if "metadata" in fields:  # a kubelet's answer has none
+        metadata = msgspec.json.decode(fields["metadata"], type=dict[str, msgspec.Raw])
+        left = {key: value for key, value in metadata.items() if key not in METADATA_KEYS and key != "managedFields"}
+        fields["metadata"] = msgspec.Raw(msgspec.json.encode(left))
     return msgspec.json.encode(without_unread(fields) if of_pod else fields)
 
 
