@@ -9,9 +9,10 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from tests.books import NOW, a_card, a_node
 
+from ullage.core.admitting.gang_state import GangPhase
 from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
-from ullage.core.gang import GangPhase, Gangs
+from ullage.core.gang import Gangs
 from ullage.core.placing.decision import Choice
 from ullage.core.placing.domain import spans
 from ullage.core.placing.draft import Misfit, fit_together

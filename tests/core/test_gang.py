@@ -9,9 +9,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from ullage.core.admitting.gang_state import BACKOFF_S, MAX_BACKOFF_S, GangOutcome, GangPhase
 from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
-from ullage.core.gang import BACKOFF_S, MAX_BACKOFF_S, GangOutcome, GangPhase, Gangs
+from ullage.core.gang import Gangs
 from ullage.core.placing.decision import Refusal
 from ullage.core.placing.draft import Misfit, by_size, fit_together
 from ullage.core.placing.nomination import NOMINATED_TTL_S
@@ -166,7 +167,7 @@ def test_of_late_members_that_are_alike_the_first_that_finds_no_room_speaks_for_
         tried.extend(request.uid for request in requests)
         return fit_gang(fleet, rules, requests, *more, **reserved)
 
-    monkeypatch.setattr("ullage.core.gang.fit_gang", counted)
+    monkeypatch.setattr("ullage.core.admitting.gang_step.fit_gang", counted)
     for uid in ("b", "c", "d", "e", "f"):
         lab.add(member(uid, required=1, desired=9, count=2))
     lab.add(member("small", required=1, desired=9, size=50))

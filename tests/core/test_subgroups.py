@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from tests.books import NOW, a_card, a_node
 from tests.core.test_domain import cluster
 
+from ullage.core.admitting.gang_state import GangPhase
 from ullage.core.allocator import FleetAllocator
 from ullage.core.books.fleet import Fleet
-from ullage.core.gang import GangPhase, Gangs
+from ullage.core.gang import Gangs
 from ullage.core.placing.decision import Choice, Refusal
 from ullage.core.placing.draft import Misfit
 from ullage.core.placing.rules import Rules

@@ -182,6 +182,10 @@ def test_a_pod_that_states_an_amount_alone_gets_one_card() -> None:
             new_pod(containers=[container(number=1)], initContainers=[container(number=1) | {"name": "i"}]),
             "app containers",
         ),
+        (
+            new_pod(containers=[container(number=1)], initContainers=[container(memory=1) | {"name": "i"}]),
+            "app containers",
+        ),
         (new_pod(containers=[container(number=1)], annotations={"volcano.sh/vgpu-mode": "mig"}), "hami-core"),
         (new_pod(containers=[container(number=1, cores=101)]), "100"),
     ],

@@ -22,8 +22,8 @@ from tests.lab import check_books
 from tests.service.days import Day, Tally, Watch
 from tests.service.request_watch import Outcome, RequestWatch
 
+from ullage.core.admitting.gang_state import GangPhase
 from ullage.core.evicting.preemption import Preemption
-from ullage.core.gang import GangPhase
 from ullage.core.placing.adjust import AmountsChange
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, GangClaim, Request

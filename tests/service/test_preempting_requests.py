@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.lab import Lab
 
-from ullage.core.gang import GangPhase
+from ullage.core.admitting.gang_state import GangPhase
 from ullage.core.holdings import ASSUMED_TTL_S
 from ullage.core.placing.adjust import AmountsChange
 from ullage.model.allocation import Allocation, AllocationState

@@ -6,8 +6,8 @@ import pytest
 from tests.lab import Lab, a_node
 from tests.service.test_executor_lives import slow
 
+from ullage.core.admitting.gang_state import GangPhase
 from ullage.core.evicting.preemption import NoPreemption
-from ullage.core.gang import GangPhase
 from ullage.core.placing.decision import Refusal
 from ullage.core.placing.policy import Policy
 from ullage.core.placing.rules import Rules

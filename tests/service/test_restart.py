@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 from tests.lab import Machine, a_node
 
-from ullage.core.gang import GangPhase
+from ullage.core.admitting.gang_state import GangPhase
 from ullage.core.holdings import ASSUMED_TTL_S
 from ullage.model.application import Application
 from ullage.model.claim import Claim, GangClaim, Request

@@ -9,7 +9,7 @@ from tests.lab import Lab, Machine, a_node
 from tests.service.test_executor_lives import slow
 from tests.service.test_restart import asked, nothing, phase
 
-from ullage.core.gang import BACKOFF_S, GangPhase
+from ullage.core.admitting.gang_state import BACKOFF_S, GangPhase
 from ullage.core.sharing.world import ExecutorPhase
 from ullage.model.claim import GangClaim
 from ullage.model.node import Node

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.lab import Lab
 
-from ullage.core.gang import GangPhase
+from ullage.core.admitting.gang_state import GangPhase
 from ullage.model.allocation import Allocation
 from ullage.model.application import DELAY_RELEASE_S
 from ullage.model.claim import Claim, GangClaim, Request

@@ -3,9 +3,9 @@
 HAMi's scheduler writes its choice on a pod when it filters nodes. It counts the pod from then on, and does not look
 again when it binds it. So the cards of a choice are held from the choice on, until the pod gets its node or is gone.
 
-Whoever may write a pod could write a choice, for a scheduler that does not exist. So a choice is believed for a limited
-time, and for no more cards than the pod requests. One that a pod was created with is not believed: a scheduler sees a
-pod only afterwards. A pod with a choice is on no node yet, so it is never evicted for another one.
+A user who may write a pod could write a choice, for a scheduler that does not exist. So a choice is believed for a
+limited time, and for no more cards than the pod requests. One that a pod was created with is not believed: a scheduler
+sees a pod only afterwards. A pod with a choice is on no node yet, so it is never evicted for another one.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ def _records(pod: Document, families: Sequence[Family]) -> Iterator[tuple[str, t
     """Yield the annotation that names the cards of each family that the pod has, with its value."""
     annotations = section(pod, "metadata", "annotations")
     for family in families:
-        keys = reversed(family.results.devices)  # what is allocated is taken from the other one by the plugin
+        keys = reversed(family.results.devices)  # the plugin empties `to_allocate` as it hands devices out
         found = next((key for key in keys if text(annotations.get(key)).strip()), None)
         if found is not None:
             yield found, (family, text(annotations[found]))

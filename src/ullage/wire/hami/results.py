@@ -56,7 +56,7 @@ def phase_keys(families: tuple[Family, ...]) -> tuple[str, ...]:
 
 
 def phase_in(annotations: Mapping[str, str], families: tuple[Family, ...]) -> BindPhase | None:
-    """Return the phase of a pod: that of the plugin that is last, or failed; None if no plugin is to serve it."""
+    """Return `FAILED` if a device plugin of the pod failed, `SUCCESS` if all are done; None if no phase is written."""
     found = {annotations[key] for key in phase_keys(families) if key in annotations}
     return next(
         (phase for phase in (BindPhase.FAILED, BindPhase.ALLOCATING, BindPhase.SUCCESS) if phase in found), None

@@ -75,15 +75,15 @@ class _Container:
         priority = self.amounts.whole(own.priority, 1)
         stated = self.amounts.whole(own.count, MAX_CARDS)
         cores = self._cores()
-        if stated and family.count.app_only and stage is not AlignmentStage.APP:
-            fix = "its device plugin serves app containers alone; request the cards there"
-            raise self._wrong(own.count, stated, fix)
         if family.count.means == "slice":
             return replace(self._slice(name, stage, stated, cores), task_priority=priority)
         memory, percent = self.amounts.mib(own.memory, family), self.amounts.whole(own.percent, WHOLE)
         count, counts_cores = self._count(stated, cores, none=memory is None and percent is None and cores is None)
         if not count:
             return ContainerRequest(name, stage, task_priority=priority)
+        if family.count.app_only and stage is not AlignmentStage.APP:
+            fix = "its device plugin serves app containers alone; request the cards there"
+            raise self._wrong(own.count, count, fix)
         if counts_cores and cores is not None:
             cores = min(cores, family.cores.per_card)
         held = self._memory(count, memory, percent)

@@ -268,7 +268,8 @@ def _of_volcano(family: Family, _node: NodeText, text: str, soft: bool) -> Itera
     """
     key = family.register.annotation
     entries = [entry for each in text.split(":") if (entry := each.strip())]
-    for index, entry in enumerate(entries[: _checked(len(entries), key)]):
+    _checked(len(entries), key)
+    for index, entry in enumerate(entries):
         fields = [field.strip() for field in entry.split(",")]
         if len(fields) not in _VOLCANO_FIELDS:
             raise invalid_annotation(key, entry, "write uuid,count,MiB,type,health,mode of each card")
