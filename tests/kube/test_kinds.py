@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ullage.kube.client.kinds import PODS
 from ullage.kube.client.objects import Pod
+from ullage.wire.scheduler_fields import fields_for_scheduler
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5),
@@ -73,12 +75,30 @@ def test_of_a_pod_nothing_is_kept_that_nobody_reads():
     kept = {"name": "c", "resources": resources, "restartPolicy": "Always"}
     pod = {
         "metadata": {"name": "p"},
-        "spec": {"volumes": [{"name": "v"}], "containers": [kept | long], "initContainers": [kept | long]},
+        "spec": {
+            "nodeName": "n",
+            "volumes": [{"name": "v"}],
+            "containers": [kept | long | {"ports": [{"hostPort": 80}]}],
+            "initContainers": [kept | long],
+        },
     }
     assert PODS.read(json.dumps(pod).encode()).document == {
         "metadata": {"name": "p"},
-        "spec": {"containers": [kept], "initContainers": [kept]},
+        "spec": {"nodeName": "n", "containers": [kept], "initContainers": [kept]},
     }
+
+
+@pytest.mark.parametrize("node", [{}, {"nodeName": ""}])
+def test_of_a_pod_without_a_node_the_volumes_and_ports_are_kept_too(node):
+    kept = {"name": "c", "ports": [{"hostPort": 80}]}
+    spec = {**node, "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}
+    pod = {"metadata": {"name": "p"}, "spec": {**spec, "containers": [kept | {"image": "i"}]}}
+    found = PODS.read(json.dumps(pod).encode())
+    assert found.document == {"metadata": {"name": "p"}, "spec": {**spec, "containers": [kept]}}
+    assert fields_for_scheduler(found.document) == (
+        "spec.volumes[0].persistentVolumeClaim",
+        "spec.containers[0].ports[0].hostPort",
+    )
 
 
 def test_a_pod_of_another_form_is_kept_as_it_is():

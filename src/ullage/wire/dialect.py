@@ -102,6 +102,10 @@ class PodSettings:
         """The resources that count cards, with their family."""
         return {**dict.fromkeys(NATIVE_RESOURCES), **{family.resources.count: family for family in self.families}}
 
+    def is_card_resource(self, name: str) -> bool:
+        """Return whether a resource of a container requests cards, parts of cards, or slices that exist already."""
+        return name in self.parts_of_cards or name in self.counts_of_cards or slice_resource(name) is not None
+
 
 PLAIN_SETTINGS = PodSettings()
 

@@ -16,17 +16,24 @@ OF_CONTAINERS = frozenset(
 
 CONTAINERS = "containers", "initContainers"
 
+_UNTIL_BOUND = frozenset({"volumes", "ports"})
+"""Those that are read as long as a pod has no node: they may leave its place to kube-scheduler."""
+
+_NO_NODE = b"", b'""'
+
 _Fields = dict[str, msgspec.Raw]
 
 
 def without_unread(pod: _Fields) -> _Fields:
     """Return the fields of a pod without those; a spec of another form stays as it is."""
     try:
-        spec = _left(msgspec.json.decode(pod["spec"], type=_Fields), OF_SPEC) if "spec" in pod else {}
+        spec = msgspec.json.decode(pod["spec"], type=_Fields) if "spec" in pod else {}
+        still_read = _UNTIL_BOUND if bytes(spec.get("nodeName", b"")) in _NO_NODE else frozenset[str]()
+        spec, of_containers = _left(spec, OF_SPEC - still_read), OF_CONTAINERS - still_read
         for name in CONTAINERS:
             if name in spec:
                 there = msgspec.json.decode(spec[name], type=list[_Fields])
-                spec[name] = msgspec.Raw(msgspec.json.encode([_left(each, OF_CONTAINERS) for each in there]))
+                spec[name] = msgspec.Raw(msgspec.json.encode([_left(each, of_containers) for each in there]))
     except msgspec.ValidationError:
         return pod
     return {**pod, "spec": msgspec.Raw(msgspec.json.encode(spec))} if spec else pod
