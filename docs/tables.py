@@ -23,7 +23,13 @@ from docs.event_kinds import EVENTS
 from docs.markdown import table
 from docs.setting_variables import write_variables
 from docs.vendors import vendors, write_chart_keys
-from ullage.bootstrap import kube_card_settings, kube_settings, request_settings, settings, user_settings
+from ullage.bootstrap import (
+    kube_binding_settings,
+    kube_card_settings,
+    request_settings,
+    settings,
+    user_settings,
+)
 from ullage.client.allocations import Allocations
 from ullage.client.client import Client
 from ullage.client.mapping import MapOptions
@@ -270,10 +276,10 @@ def settings_() -> str:
         ("history", settings.HistorySection),
         ("fair_share", settings.FairShareSection),
         ("kube", settings.KubeSection),
-        ("kube.bindings", kube_settings.BindingsSection),
-        ("kube.bindings.quotas.OWNER", kube_settings.OwnerQuotaSection),
-        ("kube.bindings.quotas.OWNER.models.MODEL", kube_settings.CardQuotaSection),
-        ("kube.bindings.quotas.OWNER.apps.APPLICATION", kube_settings.AppQuotaSection),
+        ("kube.bindings", kube_binding_settings.BindingsSection),
+        ("kube.bindings.quotas.OWNER", kube_binding_settings.OwnerQuotaSection),
+        ("kube.bindings.quotas.OWNER.models.MODEL", kube_binding_settings.CardQuotaSection),
+        ("kube.bindings.quotas.OWNER.apps.APPLICATION", kube_binding_settings.AppQuotaSection),
         ("[kube.card_driver]", kube_card_settings.CardDriverSection),
         ("[kube.card_model]", kube_card_settings.CardModelSection),
         ("[kube.card_pool]", kube_card_settings.CardPoolSection),

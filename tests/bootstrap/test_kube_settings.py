@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from ullage.bootstrap.kube_settings import BindingsSection, KubeSection
+from ullage.bootstrap.kube_binding_settings import BindingsSection
+from ullage.bootstrap.kube_settings import KubeSection
 from ullage.model.alignment import LinkDemand
 from ullage.model.error import InvalidRequest
 from ullage.wire.dialect import PodReader

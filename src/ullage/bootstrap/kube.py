@@ -25,9 +25,10 @@ from starlette.routing import Route
 from ullage.bootstrap import log
 from ullage.bootstrap.cluster_page.settings import ClusterSettings
 from ullage.bootstrap.http.loop_thread import CompleteRequests, LoopThread
+from ullage.bootstrap.kube_binding_settings import BindingsSection
 from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.bootstrap.kube_server import KubeServer, served
-from ullage.bootstrap.kube_settings import BindingsSection, KubeSection
+from ullage.bootstrap.kube_settings import KubeSection
 from ullage.bootstrap.settings import Settings, read_settings
 from ullage.bootstrap.strategies import load_strategies
 from ullage.bootstrap.tls import TlsFiles

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 from starlette.types import ASGIApp
 
+from ullage.bootstrap.address import Address
 from ullage.bootstrap.http.bounds import cluster_bounds
 from ullage.bootstrap.http.loop_thread import LoopThread
 from ullage.bootstrap.http.server import BoundedServer
-from ullage.bootstrap.kube_settings import Address
 from ullage.bootstrap.listener import listen, url_host
 from ullage.bootstrap.tls import TlsFiles
 
