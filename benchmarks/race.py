@@ -2,12 +2,14 @@
 
 Work: a control plane of real processes (`make control-plane`; without one nothing is measured), 500, 1,000 and 5,000
 nodes of 8 cards without kubelets, and 1,000 pods that a client creates 16 at a time: the time from the first creation
-to the last bind, and the CPU time of each process between. Four ways to bind them:
+to the last bind, and the CPU time of each process between. Six ways to bind them:
 
 - plain: kube-scheduler alone, pods of one whole card, and nobody checks which;
 - extender: kube-scheduler asks Ullage to filter, to score and to bind;
 - decided: Ullage reserves a place when a pod is admitted to its queue, and kube-scheduler confirms it;
-- parts: as decided, for pods of a tenth to nine tenths of a card, which kube-scheduler alone cannot place.
+- direct: Ullage binds a pod when it is admitted to its queue, and kube-scheduler does not place it;
+- parts: as decided, for pods of a tenth to nine tenths of a card, which kube-scheduler alone cannot place;
+- direct parts: as direct, for such pods.
 
 The ways are run in turn, each on a cluster without other pods.
 """
@@ -80,7 +82,9 @@ _WAYS = (
     Way("plain", "", whole),
     Way("extender", 'queues = "off"\n', whole),
     Way("decided", 'queues = "all"\n', whole),
+    Way("direct", 'queues = "all"\nbinder = "ullage"\n', whole),
     Way("parts", 'queues = "all"\n', part),
+    Way("direct parts", 'queues = "all"\nbinder = "ullage"\n', part),
 )
 
 
@@ -177,7 +181,7 @@ def _webhook(url: str, certificates: Certificates) -> Document:
 
 
 @contextmanager
-def _ullage(plane: ControlPlane, api: Api, settings: str) -> Iterator[LiveFront]:
+def _ullage(plane: ControlPlane, settings: str) -> Iterator[LiveFront]:
     """Run `ullage kube` with its webhook registered."""
     hooks = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
     with tempfile.TemporaryDirectory() as folder:
@@ -186,6 +190,7 @@ def _ullage(plane: ControlPlane, api: Api, settings: str) -> Iterator[LiveFront]
         front = LiveFront(Path(folder), plane.kubeconfig, settings + hook)
         try:
             front.start().wait_ready()
+            api = Api(plane)  # the connections of the other one may have been idle for too long
             api.call("POST", hooks, _webhook(front.url("webhook"), certificates))
             yield front
             api.call("DELETE", f"{hooks}/ullage")
@@ -235,7 +240,7 @@ def _run(plane: ControlPlane, api: Api, way: Way) -> str:
     if not way.settings:
         with _stopped(plane, plane.start_scheduler(_PLAIN)) as scheduler:
             return race(api, pods, {"scheduler": scheduler.pid, **processes})
-    with _ullage(plane, api, way.settings) as front:
+    with _ullage(plane, way.settings) as front:
         port = int(front.url("extender").rpartition(":")[2])
         managed = {"managedResources": [{"name": _GPU, "ignoredByScheduler": True}]}
         with _stopped(plane, plane.start_asking_scheduler(port, managed if way.pod is whole else {})) as scheduler:
@@ -256,7 +261,7 @@ def main() -> None:
                 api = Api(plane)
                 nodes(api, size)
                 for way in _WAYS:
-                    print(f"  {size:5,} nodes  {way.name:9} {_run(plane, api, way)}", flush=True)
+                    print(f"  {size:5,} nodes  {way.name:12} {_run(plane, api, way)}", flush=True)
                     _delete_pods(api)
             finally:
                 plane.close()

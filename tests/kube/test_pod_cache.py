@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ullage.kube.pod_cache import cached
+from ullage.kube.pod_cache import CachedReader, cached
 from ullage.model.error import InvalidRequest
-from ullage.wire.dialect import PodReader
+from ullage.wire.dialect import PLAIN_SETTINGS, PodReader
 from ullage.wire.document import Document
 from ullage.wire.pod import PodRequest
 
@@ -38,7 +38,7 @@ def test_a_pod_is_parsed_once_and_again_when_it_changed() -> None:
     assert reader.times == 1
     read(pod(spec={}))
     read(pod())
-    assert reader.times == 3
+    assert reader.times == 2
 
 
 def test_an_unreadable_pod_is_not_cached() -> None:
@@ -51,22 +51,30 @@ def test_an_unreadable_pod_is_not_cached() -> None:
     assert reader.times == 3
 
 
-def test_a_pod_without_a_uid_is_parsed_each_time() -> None:
+def test_pods_that_differ_in_their_identity_alone_are_parsed_once() -> None:
     reader = Reader()
     read = cached(reader)
-    for document in (pod(None), pod([1]), {"metadata": 3}, {}) * 2:
+    for number in range(3):
+        read({"metadata": {"uid": str(number), "name": f"p-{number}", "creationTimestamp": f"2026-01-0{number + 1}"}})
+    assert reader.times == 1
+
+
+def test_metadata_of_another_form_are_not_cached() -> None:
+    reader = Reader()
+    read = cached(reader)
+    for document in ({"metadata": 3}, {}) * 2:
         read(document)
-    assert reader.times == 8
+    assert reader.times == 4
 
 
-def test_only_the_last_pods_are_cached() -> None:
+def test_only_the_last_templates_are_cached() -> None:
     reader = Reader()
     read = cached(reader)
     for number in range(5000):
-        read(pod(str(number)))
-    read(pod("4999"))
+        read(pod(spec={"priority": number}))
+    read(pod(spec={"priority": 4999}))
     assert reader.times == 5000
-    read(pod("0"))
+    read(pod(spec={"priority": 0}))
     assert reader.times == 5001
 
 
@@ -78,6 +86,20 @@ _ASKING: tuple[tuple[dict[str, str], dict[str, str]], ...] = (
     ({"ullage.io/gpu-count": "4", "ullage.io/numa-policy": "single-numa-node"}, {"cpu": "8", "memory": "8Gi"}),
     ({}, {"nvidia.com/mig-1g.10gb": "1"}),
     ({}, {"huawei.com/Ascend910B4": "1", "huawei.com/Ascend910B4-memory": "8000"}),
+    ({}, {"huawei.com/Ascend910B4": "1", "nvidia.com/gpu": "1", "cambricon.com/vmlu": "1"}),
+    ({"ullage.io/gpu-count": "1", "ullage.io/eviction-protection": "30m"}, {}),
+    ({"ullage.io/gpu-count": "1", "ullage.io/gang-min-members": "2", "ullage.io/gang-group-key": "team/g"}, {}),
+    ({}, {"cpu": "1"}),
+)
+_IDENTITY = st.fixed_dictionaries(
+    {},
+    optional={
+        "name": st.sampled_from(("p", "q-1")),
+        "generateName": st.just("q-"),
+        "uid": st.sampled_from(("u", "v")),
+        "creationTimestamp": st.sampled_from(("2026-01-31T12:00:00Z", "2026-02-01T00:00:00+01:00", None)),
+        "ownerReferences": st.just([{"kind": "Job", "name": "q", "uid": "o"}]),
+    },
 )
 _LIFE = st.fixed_dictionaries(
     {},
@@ -123,10 +145,27 @@ def test_a_pod_is_parsed_once_in_its_life_because_its_request_never_depends_on_w
     read = cached(counting)
     for life in lives:
         pod = lived(asking, life)
-        found = reader(pod)
-        assert found is not None
-        assert read(pod) == found
+        assert read(pod) == reader(pod)
     assert count == 1
+
+
+@given(st.sampled_from(_ASKING), st.lists(_IDENTITY, min_size=2, max_size=4))
+def test_the_request_of_a_pod_from_its_template_is_that_of_the_pod(
+    asking: tuple[dict[str, str], dict[str, str]], identities: list[dict[str, Any]]
+) -> None:
+    reader, read = PodReader(), CachedReader(PLAIN_SETTINGS)
+    for identity in identities:
+        pod = lived(asking, {})
+        pod["metadata"] = {key: pod["metadata"][key] for key in ("namespace", "annotations")} | identity
+        assert read(pod) == reader(pod)
+
+
+def test_a_time_of_creation_that_cannot_be_read_is_refused_by_its_name() -> None:
+    pod = lived(_ASKING[0], {})
+    pod["metadata"]["creationTimestamp"] = "soon"
+    for read in (PodReader(), CachedReader(PLAIN_SETTINGS)):
+        with pytest.raises(InvalidRequest, match="creationTimestamp"):
+            read(pod)
 
 
 @pytest.mark.parametrize(

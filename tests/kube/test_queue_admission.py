@@ -57,7 +57,9 @@ class Scheduler:
     async def run(self) -> None:
         while True:
             for pod in pods_of(self.server).values():
-                if not pod["spec"].get("nodeName") and not pod["spec"].get("schedulingGates"):
+                spec = pod["spec"]
+                direct = spec.get("schedulerName") == "ullage-direct"
+                if not (spec.get("nodeName") or spec.get("schedulingGates") or direct):
                     await self._place(pod)
             await asyncio.sleep(0.01)
 

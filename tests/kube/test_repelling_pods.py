@@ -20,6 +20,7 @@ from ullage.kube.client.kinds import NAMESPACES, NODES, PODS
 from ullage.kube.context import KubeContext
 from ullage.kube.followed import Followed
 from ullage.kube.mirror.repelling_pods import RepellingPods
+from ullage.model.claim import Claim
 from ullage.service.cluster import Cluster
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -62,7 +63,7 @@ class World:
         return RepellingPods(context_of(followed, self.errors))
 
     def repelled(self, index: RepellingPods | None = None, namespace: str = "default", **labels: str) -> set[str]:
-        return set((index or self.index).repelled_from(new_pod(namespace, **labels)))
+        return set((index or self.index).nodes_for(new_pod(namespace, **labels)))
 
 
 def context_of(followed: Followed, errors: list[tuple[str, str, str]]) -> KubeContext:
@@ -75,8 +76,8 @@ def context_of(followed: Followed, errors: list[tuple[str, str, str]]) -> KubeCo
     )
 
 
-def new_pod(namespace: str = "default", **labels: str) -> Any:
-    return FakeInformer(PODS).put(a_pod("new", namespace=namespace, **labels))
+def new_pod(namespace: str = "default", **labels: str) -> Claim:
+    return Claim(namespace, pod="new", labels=labels)
 
 
 def a_world() -> World:
@@ -345,7 +346,7 @@ def test_after_every_event_the_answer_is_that_of_the_rule_and_of_an_index_built_
     assert world.errors == []
     for namespace, name in list(world.pods.objects):
         world.pods.drop(name, namespace)
-    assert world.index.repelled_from(new_pod()) is World().index.repelled_from(new_pod())
+    assert world.index.nodes_for(new_pod()) is World().index.nodes_for(new_pod())
 
 
 @pytest.mark.anyio
@@ -356,9 +357,9 @@ async def test_it_follows_an_api_server(server: ApiServer, api: HttpKubeApi) -> 
     index = RepellingPods(context_of(followed, errors))
     running = [asyncio.create_task(each.run()) for each in followed.all]
     try:
-        await until(lambda: index.repelled_from(new_pod(app="a")) == {"n1", "n2"}, "the pod is known")
+        await until(lambda: index.nodes_for(new_pod(app="a")) == {"n1", "n2"}, "the pod is known")
         server.do(lambda: server.rules.delete(("pods", "default", "p"), {"gracePeriodSeconds": 0}))
-        await until(lambda: not index.repelled_from(new_pod(app="a")), "it is gone")
+        await until(lambda: not index.nodes_for(new_pod(app="a")), "it is gone")
     finally:
         for each in running:
             each.cancel()

@@ -25,7 +25,7 @@ from ullage.model.quota import Quota
 from ullage.model.rejection import Code
 from ullage.service.cluster import Cluster
 from ullage.service.expected_places import EXPECTED_S
-from ullage.service.gates import AVOID_S, OPEN_S, RESERVE_AFTER_S, Gates
+from ullage.service.gates import AVOID_S, OPEN_S, RESERVE_AFTER_S, Gates, GateTerms
 from ullage.service.queue_holdings import QueueHoldings, labelled
 
 pytestmark = pytest.mark.timeout(900)
@@ -55,9 +55,8 @@ class World:
         self.books = Cluster(self.rules, self.clock, self.clock)
         self.books.set_nodes(self.nodes)
         self.books.recover(self.bound.values())
-        self.gates = Gates(
-            self.books, labelled("queue", str), self.clock, self.queues, now=self.clock, most_open=self.most
-        )
+        terms = GateTerms(most_open=self.most)
+        self.gates = Gates(self.books, labelled("queue", str), self.clock, self.queues, now=self.clock, terms=terms)
         for request in self.gated.values():
             self.gates.wait(request, request.claim.namespace)
         for request, node in self.open.values():

@@ -49,6 +49,7 @@ legacy_metrics = {{ .Values.legacyMetrics }}
 align_all = {{ .Values.alignAll }}
 noderesourcetopologies = {{ .Values.nodeResourceTopologies | quote }}
 queues = {{ .Values.queues | quote }}
+binder = {{ .Values.binder | quote }}
 claims = {{ .Values.claims }}
 {{- with .Values.claimsFromWords }}
 claims_from_words = {{ . | quote }}

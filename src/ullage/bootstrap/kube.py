@@ -49,6 +49,7 @@ from ullage.kube.front import Front
 from ullage.kube.metrics import FrontMetrics
 from ullage.kube.mirror.cards import register_readers
 from ullage.kube.mirror.zone_records import NrtOrder
+from ullage.kube.pod_cache import CachedReader
 from ullage.kube.shared_page import SharedPage
 from ullage.kube.webhook.admission import bound_counts, named_queue, nowhere, over_quota, skips
 from ullage.kube.webhook.app import make_webhook_app
@@ -59,7 +60,6 @@ from ullage.service.catalog import check_tree
 from ullage.service.gates import RESERVE_AFTER_S
 from ullage.wire import admission, compute_request
 from ullage.wire.cluster_view import MOST_PLAN_BYTES
-from ullage.wire.dialect import PodReader
 
 RENEW_S = 5.0
 """Seconds between two checks of the certificates."""
@@ -152,6 +152,7 @@ class KubeProcess:
                 section.runtime_class,
                 section.queues,
                 tree=self._queues.tree,
+                binds_itself=section.binder == "ullage",
                 claims_gate=claims_gate(section.domain) if section.claims else "",
                 claims_from_words=section.claims_from_words,
                 own_user=section.own_user,
@@ -160,7 +161,7 @@ class KubeProcess:
             skips(front.followed.namespaces),
             over_quota(front.cluster),
             named_queue(front.followed.namespaces, section.domain),
-            reader=PodReader(section.pods),
+            reader=CachedReader(section.pods),
             nowhere=nowhere(front.cluster, {rule.name for rule in section.pools}),
             bound=bound_counts(None if front.bindings is None else front.bindings.filter, front.cluster),
         )

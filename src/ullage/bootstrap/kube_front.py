@@ -36,9 +36,11 @@ from ullage.kube.mirror.cards import PublishedCards
 from ullage.kube.mirror.mirror import Mirror
 from ullage.kube.mirror.nodes import CardReader, CardSources
 from ullage.kube.mirror.pools import CardPools
+from ullage.kube.mirror.repelling_pods import RepellingPods
 from ullage.kube.mirror.unbound_choices import CHOICE_S
 from ullage.kube.mirror.zone_records import NrtOrder, ZoneRecords
 from ullage.kube.queues.admission import AdmissionController
+from ullage.kube.queues.direct_binds import DirectBinds
 from ullage.kube.queues.hypernodes import HyperNodes
 from ullage.kube.queues.pod_groups import PodGroups
 from ullage.kube.resource_quotas import ResourceQuotas
@@ -52,7 +54,7 @@ from ullage.service.bindings import Bindings
 from ullage.service.claims import Claims
 from ullage.service.cluster import Cluster
 from ullage.service.devices import Devices
-from ullage.service.gates import RESERVE_AFTER_S, Gates
+from ullage.service.gates import RESERVE_AFTER_S, Gates, GateTerms
 from ullage.service.queue_holdings import labelled
 from ullage.service.vanished_cards import VanishedCards
 from ullage.wire.dialect import PLAIN_SETTINGS, PodSettings
@@ -139,11 +141,19 @@ def make_front(
     unconfirmed = UnconfirmedBinds(context, term, allowed)
     plugins = DevicePlugins(context, settings.plugins, mirror.machines.describe_again)
     preemptor = Preemptor(context, term) if settings.preemption else None
+    extender = Extender(
+        *(context, term, unconfirmed, plugins),
+        binding_filter=allowed,
+        claims=device_mirror,
+        preemptor=preemptor,
+        offered_nodes=settings.offered_nodes,
+    )
+    direct = DirectBinds(context, term, admission, extender, preemptor=preemptor)
     RemovedAnnotations(context, term)
     takeover = Takeover(context, term, unconfirmed, device_mirror)
     parts: list[Running] = [*context.followed.all, *groups.informers, hypernodes.informer, candidate, takeover]
     some = (unconfirmed, plugins, events, LeaderLabel(context, term), hypernodes, mirror.choices)
-    parts += [*admission.controllers, *(each.controller for each in some)]
+    parts += [*admission.controllers, *direct.controllers, *(each.controller for each in some)]
     parts += [*_parts(claims, bindings, preemptor, _sweep(context, settings, term)), *mirror.machines.informers]
     return Front(
         context=context,
@@ -152,16 +162,7 @@ def make_front(
         takeover=takeover,
         unconfirmed=unconfirmed,
         plugins=plugins,
-        extender=Extender(
-            context,
-            term,
-            unconfirmed,
-            plugins,
-            binding_filter=allowed,
-            claims=device_mirror,
-            preemptor=preemptor,
-            offered_nodes=settings.offered_nodes,
-        ),
+        extender=extender,
         events=events,
         admission=admission,
         quotas=quotas,
@@ -247,7 +248,9 @@ def _admission(
     allowed: BindingFilter | None,
 ) -> AdmissionController:
     queue_of = labelled(gate_of(context.domain), named_queue(context.followed.namespaces, context.domain))
-    gates = Gates(context.cluster, queue_of, context.clock, settings.queues, reserve_after_s=settings.reserve_after_s)
+    terms = GateTerms(reserve_after_s=settings.reserve_after_s)
+    repelling = RepellingPods(context)
+    gates = Gates(context.cluster, queue_of, context.clock, settings.queues, terms=terms, repelling=repelling)
 
     def at_once(namespace: str) -> bool:
         return allowed is not None and allowed.covers(namespace)

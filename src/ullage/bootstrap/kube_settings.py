@@ -90,7 +90,9 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     `queues` selects the pods with cards that wait in queues: none (`off`), those with a queue in the label
     `DOMAIN/queue` or on their namespace (`named`), or `all`. A pod without that label is in the queue that has the
-    name of its namespace. Weights, guarantees and limits of queues are those of `[queues.NAME]`.
+    name of its namespace. Weights, guarantees and limits of queues are those of `[queues.NAME]`. With `binder` `ullage`
+    the pods of queues are bound without kube-scheduler, unless they have a field about which only it can decide, such
+    as a persistent volume: their scheduler name is `scheduler_name` with `-direct`.
 
     With `preemption` pods are evicted for others of higher priority that fit nowhere, where kube-scheduler cannot do
     it: for parts of cards, and for whole cards that are shared.
@@ -148,6 +150,7 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     cleanup_startup_delay: str | None = None
     bindings: BindingsSection = BindingsSection()
     queues: Literal["off", "named", "all"] = "off"
+    binder: Literal["kube-scheduler", "ullage"] = "kube-scheduler"
     preemption: bool = True
     offered_nodes: int = OFFERED_NODES
     claims: bool = True
@@ -179,6 +182,9 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if self.claims_from_words and not (self.claims and self.scheduler_name):
             fix = "it needs kube.claims and kube.scheduler_name; set both, or leave it out"
             raise invalid("kube.claims_from_words", self.claims_from_words, fix)
+        if self.binder == "ullage" and not (self.queues != "off" and self.scheduler_name):
+            fix = "it binds the pods of queues; set kube.queues and kube.scheduler_name, or leave it out"
+            raise invalid("kube.binder", self.binder, fix)
         self._check_names()
         self._check_amounts()
 

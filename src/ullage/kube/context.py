@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 
 from ullage.kube.client.api import KubeApi
 from ullage.kube.client.lease import Candidate, clock_s
+from ullage.kube.client.objects import Pod
 from ullage.kube.controller import OnError
 from ullage.kube.events import RecordEvent
 from ullage.kube.followed import Followed
-from ullage.kube.pod_cache import cached
+from ullage.kube.pod_cache import CachedReader
 from ullage.service.cluster import Cluster
-from ullage.wire.dialect import PLAIN_SETTINGS, PodReader, PodSettings
+from ullage.wire.dialect import PLAIN_SETTINGS, PodSettings
+from ullage.wire.direct_pods import direct_scheduler
 from ullage.wire.pod import ReadPod
 
 
@@ -23,8 +25,8 @@ class KubeContext:
     """The same value for all parts of one process.
 
     Writes go through `candidate`, each in a leadership term. All parts read pods with `read_pod`, which follows
-    `pod_settings` and caches the last pods. `scheduler` is the name in the pods that this process binds (empty:
-    not known). `clock` is monotonic, `now` is the time since 1970, `pause` sleeps: all in seconds.
+    `pod_settings` and caches the last pods. `scheduler` is the name in the pods for which kube-scheduler asks this
+    process (empty: not known). `clock` is monotonic, `now` is the time since 1970, `pause` sleeps: all in seconds.
     """
 
     api: KubeApi
@@ -41,7 +43,16 @@ class KubeContext:
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "read_pod", cached(PodReader(self.pod_settings), self.domain))
+        object.__setattr__(self, "read_pod", CachedReader(self.pod_settings))
+
+    @property
+    def direct_scheduler(self) -> str:
+        """The name in the pods that this process binds without kube-scheduler; "" if there are none."""
+        return direct_scheduler(self.scheduler)
+
+    def is_own(self, pod: Pod) -> bool:
+        """Return whether this process binds a pod, as the name of its scheduler says."""
+        return bool(self.scheduler) and pod.spec.scheduler_name in (self.scheduler, self.direct_scheduler)
 
     @property
     def domain(self) -> str:

@@ -81,7 +81,7 @@ class DevicePlugins:
         self._api, self._candidate = context.api, context.candidate
         self._nodes, self._pods = context.followed.nodes, context.followed.pods
         self._families, self._terms, self._look_again = context.pod_settings.families, terms, look_again
-        self._record_event = context.record_event
+        self._record_event, self._is_own = context.record_event, context.is_own
         self._clock, self._now, self._pause = context.clock, context.now, context.pause
         self._queues: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._cluster = context.cluster
@@ -224,7 +224,8 @@ class DevicePlugins:
         bind it, the process that locked the node is gone.
         """
         if not holder.spec.node_name:
-            ours = holder.spec.scheduler_name == pod.spec.scheduler_name and holder.key not in self.waiting
+            same = self._is_own(holder) or holder.spec.scheduler_name == pod.spec.scheduler_name
+            ours = same and holder.key not in self.waiting
             left_s = max(_IN_FLIGHT_S, self._candidate.lease_s)
             return holder.finished or (ours and lock.expired(self._now(), left_s))
         return (

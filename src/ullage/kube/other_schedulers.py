@@ -23,7 +23,7 @@ class OtherSchedulers:
     """`observe` enters a pod with a node in the books, unless they have it."""
 
     def __init__(self, context: KubeContext, observe: Callable[[Pod], None]) -> None:
-        self._api, self._scheduler, self._observe = context.api, context.scheduler, observe
+        self._api, self._is_own, self._observe = context.api, context.is_own, observe
         self._pods = context.followed.pods
         self._families = context.pod_settings.families
         self._locks = {each.lock.annotation for each in self._families if each.lock.annotation}
@@ -66,4 +66,4 @@ class OtherSchedulers:
         return owner is None or self._is_of_another(owner)
 
     def _is_of_another(self, pod: Pod) -> bool:
-        return pod.spec.scheduler_name not in ("", self._scheduler)
+        return bool(pod.spec.scheduler_name) and not self._is_own(pod)

@@ -1,4 +1,4 @@
-"""A cache of parsed pods: a pod that appears in several consecutive requests is parsed once."""
+"""A cache of parsed pods: pods that differ in their identity alone, such as those of one Job, are parsed once."""
 
 from __future__ import annotations
 
@@ -8,38 +8,54 @@ import msgspec
 
 from ullage.kube.client.unread_fields import CONTAINERS, OF_CONTAINERS, OF_SPEC
 from ullage.kube.recent import Recent
+from ullage.wire.dialect import PodReader, PodSettings
 from ullage.wire.document import Document
 from ullage.wire.pod import PodRequest, ReadPod
 from ullage.wire.pod.gate import GATE_ANNOTATIONS
 from ullage.wire.pod.keys import DOMAIN
+from ullage.wire.pod.template import IDENTITY, with_identity
 
 _MOST = 4096
-"""Maximum number of cached pods: those between their creation and their bind, each of a few KB."""
+"""Maximum number of cached templates, each of a few KB."""
 
 _TYPE = frozenset({"apiVersion", "kind"})
 """A watch gives them, and kube-scheduler leaves them out."""
 
-_BOOKKEEPING = frozenset({"managedFields", "resourceVersion", "generation"})
+_UNREAD = IDENTITY | {"managedFields", "resourceVersion", "generation", "ownerReferences"}
 _DECISIONS = frozenset({"nodeName", "schedulingGates"})
 
 
+class CachedReader:
+    """Reads pods as `settings` say, and caches the last templates."""
+
+    def __init__(self, settings: PodSettings) -> None:
+        self.settings = settings
+        self._read = cached(PodReader(settings), settings.domain)
+
+    def __call__(self, pod: Document) -> PodRequest | None:
+        """Return the request of a pod; None if it requests no card; raise as `PodReader`."""
+        return self._read(pod)
+
+
 def cached(read: ReadPod, domain: str = DOMAIN) -> ReadPod:
-    """Return a reader that caches the last pods. A pod whose request may have changed is parsed again.
+    """Return a reader that caches the last templates. A pod whose request may have changed has another template.
 
     A request does not depend on what is decided about the pod, or on its versions: see `_read_fields`.
     """
-    known: Recent[str, tuple[bytes, PodRequest | None]] = Recent(_MOST)
+    known: Recent[bytes, PodRequest | None] = Recent(_MOST)
     written = frozenset(f"{domain}/{name}" for name in GATE_ANNOTATIONS)
 
     def read_cached(pod: Document) -> PodRequest | None:
         metadata = pod.get("metadata")
-        uid = metadata.get("uid") if isinstance(metadata, dict) else None
-        if not isinstance(uid, str):
+        if not isinstance(metadata, dict):
             return read(pod)
-        fields, last = _read_fields(pod, written), known.pop(uid, None)
-        found = read(pod) if last is None or last[0] != fields else last[1]
-        known[uid] = fields, found
-        return found
+        fields = _read_fields(pod, written)
+        if fields in known:
+            template = known[fields]
+            known.move_to_end(fields)
+        else:
+            template = known[fields] = read({**pod, "metadata": _without(metadata, IDENTITY)})
+        return None if template is None else with_identity(template, metadata)
 
     return read_cached
 
@@ -49,7 +65,7 @@ def _read_fields(pod: Document, written: frozenset[str]) -> bytes:
 
     `written` are annotations about the place of the pod.
     """
-    metadata, status = _without(pod.get("metadata"), _BOOKKEEPING), pod.get("status")
+    metadata, status = _without(pod.get("metadata"), _UNREAD), pod.get("status")
     if isinstance(metadata, dict) and "annotations" in metadata:
         left = _without(metadata.pop("annotations"), written)
         metadata |= {"annotations": left} if left else {}

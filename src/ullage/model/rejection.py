@@ -65,6 +65,7 @@ class Code(StrEnum):
     NODE_AFFINITY = "node-affinity"
     NODE_UNKNOWN = "node-unknown"
     REFUSED_THERE = "refused-there"
+    POD_ANTI_AFFINITY = "pod-anti-affinity"
     NO_PARTITION_TEMPLATE = "no-partition-template"
     GPU_NOT_IDLE = "gpu-not-idle"
     GPU_USERS = "gpu-user-limit"

@@ -5,14 +5,15 @@ a nomination with `hold`, in the same books that the scheduler is answered from.
 one step, or none. A reservation ends when the pod has its cards, is gone, or was not placed in time. In the last case
 its scheduler has reasons that are not known here, and another place is tried.
 
-Nothing is stored: reservations follow from pods whose gate is open and that are on no node.
+Nothing is stored: reservations follow from pods whose gate is open and that are on no node. Pods without a
+kube-scheduler have no gate to open: they wait here until they are bound to the node of their promise.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,10 +27,10 @@ from ullage.model.affinity import NODE_NAME
 from ullage.model.claim import Claim, GangClaim, Request
 from ullage.model.nomination import Nomination
 from ullage.model.queue import Queue
-from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
 from ullage.service.cluster import Cluster
 from ullage.service.gated import GatedPod, Members, QueueFigures, Standing
+from ullage.service.kept_away import KeptAway, Repelling
 from ullage.service.queue_holdings import QueueHoldings, QueueOf
 
 OPEN_S = 60.0
@@ -47,9 +48,19 @@ MOST_OPEN = 128
 After that many pods in a row were not placed in time, one is admitted at a time: their scheduler may not run.
 """
 
-
 _MAX_REQUIREMENTS = 4096
-_REFUSED_THERE = Refusal((Rejection(Code.REFUSED_THERE, Cure.NODE_CHANGE),))
+
+
+@dataclass(frozen=True, slots=True)
+class GateTerms:
+    """Seconds for which a place waits for its pod, seconds before room is reserved, and the most places at a time."""
+
+    open_s: float = OPEN_S
+    reserve_after_s: float = RESERVE_AFTER_S
+    most_open: int = MOST_OPEN
+
+
+GATE_TERMS = GateTerms()
 
 
 class Gates:
@@ -66,14 +77,13 @@ class Gates:
         queues: Sequence[Queue] = (),
         *,
         now: Callable[[], float] = time.time,
-        open_s: float = OPEN_S,
-        reserve_after_s: float = RESERVE_AFTER_S,
-        most_open: int = MOST_OPEN,
+        terms: GateTerms = GATE_TERMS,
+        repelling: Repelling | None = None,
     ) -> None:
         self._cluster, self._queues, self._holdings = cluster, tuple(queues), QueueHoldings(queue_of)
-        self._queue_of = queue_of
+        self._queue_of, self._kept_away = queue_of, KeptAway(cluster, repelling)
         self._clock, self._now = clock, now
-        self._open_s, self._reserve_after_s, self._most_open = open_s, reserve_after_s, most_open
+        self._open_s, self._reserve_after_s, self._most_open = terms.open_s, terms.reserve_after_s, terms.most_open
         self._pods: dict[str, GatedPod] = {}
         self._running: dict[str, tuple[GangClaim, str]] = {}
         """The gang and the node of each member that has its cards."""
@@ -125,15 +135,21 @@ class Gates:
             self._running.pop(request.uid, None)
             return
         known.gated, known.until = False, self._clock() + self._open_s
-        figures = self._figures_of(queue)
-        if not known.counts:
-            return
-        figures.opened += 1
-        figures.waited_s += max(0.0, self._now() - known.since)
+        self._count(known)
+
+    def _count(self, pod: GatedPod) -> None:
+        """Count a pod that no longer waits."""
+        if pod.counts:
+            figures = self._figures_of(pod.queue)
+            figures.opened += 1
+            figures.waited_s += max(0.0, self._now() - pod.since)
 
     def placed(self, uid: str, gang: GangClaim | None = None, node: str = "") -> None:
         """Note that a pod has its node. A member of a gang counts towards the quorum until it is dropped."""
-        if uid in self._pods:
+        pod = self._pods.get(uid)
+        if pod is not None:
+            if pod.gated and pod.promise is not None:
+                self._count(pod)
             self._missed = 0
             self._forget(uid)
         running = None if gang is None else (gang, node)
@@ -142,6 +158,13 @@ class Gates:
             if running is not None:
                 self._running[uid] = running
                 self._changes += 1
+
+    def refused(self, uid: str) -> None:
+        """Note that a pod could not be bound to the node of its promise, which is not tried again for a while."""
+        pod = self._pods.get(uid)
+        if pod is not None and pod.promise is not None:
+            pod.avoided[pod.promise.node] = self._clock() + AVOID_S
+            self._take_back(uid, pod)
 
     def _with_shared_requirement(self, request: Request) -> Request:
         """Return the request, sharing its requirement with equal ones: requirements are compared in every step."""
@@ -192,6 +215,7 @@ class Gates:
         if self._is_new():
             self._withdraw_invalid()
             self._promise_to_open()
+            self._promise_room()
             self._admit()
             self._seen = self._books()
         return lapsed
@@ -221,7 +245,7 @@ class Gates:
     def wake_in_s(self) -> float | None:
         """Return the seconds until time alone changes something; None if it never does."""
         ends = [pod.until - self._clock() for pod in self._pods.values() if pod.promise is not None]
-        ends += [end - self._clock() for pod in self._pods.values() if not pod.gated for end in pod.avoided.values()]
+        ends += [end - self._clock() for pod in self._pods.values() for end in pod.avoided.values()]
         ends += [self._due - self._now()] if self._due is not None else []
         return max(0.0, min(ends)) if ends else None
 
@@ -242,6 +266,11 @@ class Gates:
                         queue, position, len(pods), self._refused.get(uid), reserved=reserved
                     )
         return {uid: standing for uid, standing in self._standing.items() if uid in self._pods}
+
+    def waiting(self, uid: str) -> Request | None:
+        """Return the request of a pod that is not admitted yet."""
+        pod = self._pods.get(uid)
+        return None if pod is None or not pod.waits else pod.request
 
     def refusals(self) -> Mapping[str, Refusal]:
         """Return why waiting pods are not admitted, as of the last step, where that is known."""
@@ -324,6 +353,15 @@ class Gates:
             if choice is not None:
                 self._promise(pod, choice)
 
+    def _promise_room(self) -> None:
+        """Promise the room for which others were evicted to the waiting pod that it was made for, if they have left."""
+        for kept in self._cluster.allocator.nominations.entries:
+            pod, row = self._pods.get(kept.request.uid), self._cluster.allocator.fleet.row_of.get(kept.node)
+            if kept.first_come and pod is not None and pod.waits and row is not None:
+                choice = self._choose(pod, [row])
+                if choice is not None:
+                    self._promise(pod, choice)
+
     def _tried(self, pod: GatedPod) -> Iterator[list[int]]:
         """Yield rows of nodes to try: first its earlier node, then all except those to avoid.
 
@@ -388,12 +426,11 @@ class Gates:
         self._due = turns.due
         for name, share in turns.shares.items():
             self._figures_of(name).share = share
-        holds_back = self._cluster.has_rejections
         for unit in units:
             if (refusal := turns.refused.get(unit.key)) is not None:
                 for request in unit.requests:
-                    back = holds_back and not refusal.curable and self._is_held_back(request.uid)
-                    standing[request.uid] = _REFUSED_THERE if back else refusal
+                    kept = None if refusal.curable else self._kept_away.why(self._pods[request.uid])
+                    standing[request.uid] = kept or refusal
         self._remember_waiting(standing)
 
     def _promised(self) -> list[tuple[str, Nomination]]:
@@ -432,7 +469,7 @@ class Gates:
         """Return the units that may be admitted now, and why other pods may not."""
         units, held_back = Members(self._pods, self._running_by_gang()).units(self._cluster.allocator.fleet)
         units += [pod.alone for pod in self._pods.values() if pod.waits and pod.request.claim.gang is None]
-        if self._cluster.has_rejections:
+        if self._kept_away.from_some(self._pods.values()):
             units = [unit.with_requests(self._elsewhere) for unit in units]
         return units, held_back
 
@@ -442,13 +479,8 @@ class Gates:
             found.setdefault(gang.key, []).append((gang, node))
         return found
 
-    def _is_held_back(self, uid: str) -> bool:
-        return bool(self._cluster.rejected_by(self._pods[uid].request))
-
     def _elsewhere(self, request: Request) -> Request:
-        """Return the request without the nodes that have refused such pods."""
-        back, asked = self._cluster.rejected_by(request), request.requirement
-        return replace(request, requirement=replace(asked, nodes=asked.nodes.excluding(back))) if back else request
+        return self._kept_away.elsewhere(request, self._pods.get(request.uid))
 
     def _remember_waiting(self, refused: dict[str, Refusal]) -> None:
         """Remember the waiting pods, and why they wait."""

@@ -23,6 +23,9 @@ _OF_CARDS = (
 )
 """Annotations that mean nothing on a pod without cards, and request none."""
 
+_OF_FAMILIES = (Dialect.PLAIN, Dialect.HAMI)
+"""Dialects of pods that may have annotations of families."""
+
 _NOT_WITH_HAMI = ("partition-id",)
 """Annotations that are not read on a pod with a request in HAMi's dialect."""
 
@@ -30,28 +33,36 @@ _NOT_WITH_HAMI = ("partition-id",)
 def ineffective_annotations(pod: Document, asked: PodRequest | None, settings: PodSettings) -> Iterator[str]:
     """Yield a sentence per known annotation that is not read on this pod; `asked` is its request, None for no cards."""
     there = section(pod, "metadata", "annotations")
+    if not there:
+        return
     claims = bool(section(pod, "spec").get("resourceClaims"))
     of_claims = {f"{settings.domain}/{name}" for name in TOPOLOGY_KEYS} if claims else set()
-    for key, why in {**_of_hami(asked, settings), **_of_domains(asked, settings.domain)}.items():
+    for key, why in {**_of_hami(there, asked, settings), **_of_domains(asked, settings.domain)}.items():
         if key in there and key not in of_claims:
             yield f"metadata.annotations.{key} has no effect: {why}"
 
 
-def _of_hami(asked: PodRequest | None, settings: PodSettings) -> dict[str, str]:
+def _of_hami(there: Document, asked: PodRequest | None, settings: PodSettings) -> dict[str, str]:
+    """Return why annotations of families have no effect, of those that are `there`."""
     by_family = () if asked is None else asked.by_family
     known = {key for each in by_family for key in _annotation_keys(each)}
-    found = {
+    unread = {
         key: f"it is not read for cards of {each.family}"
         for each in by_family
         if each.devices is not None
         for key in each.devices.family.annotations.unread
     }
-    for family in settings.families if asked is None or asked.dialect in (Dialect.PLAIN, Dialect.HAMI) else ():
-        why = "the pod requests no cards"
-        if asked is not None:
-            why = f"it is for cards of {family.name}, the pod requests those of {_vendors(by_family)}"
-        found |= {key: why for key in family.annotation_keys() if key not in known and key not in found}
-    return found
+    others = {} if asked is not None and asked.dialect not in _OF_FAMILIES else settings.families_by_annotation
+    left = {key: _why_unread(others[key], by_family) for key in there if key in others and key not in known}
+    return left | {key: why for key, why in unread.items() if key in there}
+
+
+def _why_unread(families: Sequence[Family], by_family: Sequence[PodRequest]) -> str:
+    """Return why an annotation of these families has no effect on a pod that requests cards of others, or none."""
+    if not by_family:
+        return "the pod requests no cards"
+    *_, last = families
+    return f"it is for cards of {last.name}, the pod requests those of {_vendors(by_family)}"
 
 
 def _annotation_keys(asked: PodRequest) -> tuple[str, ...]:
@@ -81,7 +92,7 @@ def _vendors(by_family: Iterable[PodRequest]) -> str:
     return ", ".join(each.family for each in by_family) or "another vendor"
 
 
-def ineffective_resources(pod: Document, families: Sequence[Family], split: Iterable[str] = ()) -> Iterator[str]:
+def ineffective_resources(pod: Document, families: tuple[Family, ...], split: Iterable[str] = ()) -> Iterator[str]:
     """Yield a sentence per resource that another one of its container overrides, and per unknown container of `split`.
 
     `split` are the containers between which cards are to be split, by name.

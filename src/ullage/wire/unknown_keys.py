@@ -5,9 +5,10 @@ A pod may have thousands of keys: similar known keys are searched for the first 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from ullage.model.nearest import nearest
 from ullage.wire.dialect import LABELS, REQUEST_ANNOTATIONS, TENSOR_FUSION
@@ -47,19 +48,13 @@ def unknown_annotations(
 
     Of any other domain, yield the keys that are similar to a known key.
     """
-    theirs = _keys_of(families)
-    own, others = _asked(domain), {*_asked(TENSOR_FUSION), *theirs}
-    written = {f"{domain}/{name}" for name in _WRITTEN}
-    known = {*own, *others, *written, *result_keys(families)}
-    read = {domain, TENSOR_FUSION, ANNOTATIONS, *map(_domain, theirs)}
-    elsewhere = {_name(each): each for each in (*theirs, *own)}
-    near = _Near()
+    table, near = _annotations_of(domain, families), _Near()
     for key in annotations:
-        if key in known:
+        if key in table.known:
             continue
         whose, _, name = key.partition("/")
-        meant = elsewhere.get(name, "") if whose in read else ""
-        meant = meant or near.of(key, own if whose == domain else own | others)
+        meant = table.elsewhere.get(name, "") if whose in table.read else ""
+        meant = meant or near.of(key, table.own if whose == domain else table.asked)
         if whose == domain and name == QUEUE:
             yield UnknownKey(key, key, similar_kind="labels")
         elif meant or whose in (domain, TENSOR_FUSION, ANNOTATIONS):
@@ -87,8 +82,8 @@ def unknown_resources(pod: Document, families: tuple[Family, ...] = FAMILIES) ->
 
     Slices of a name that is not read (`nvidia.com/mig-1g.10gb.shared`) are left to the scheduler.
     """
-    known = {*NATIVE_RESOURCES, *by_resource(families)}
-    vendors, near, seen = {_domain(name) for name in known}, _Near(), set[str]()
+    known, vendors = _resources_of(families)
+    near, seen = _Near(), set[str]()
     for _, path, container in containers_of(mapping(pod.get("spec"), "spec")):
         resources = mapping(container.get("resources"), f"{path}.resources")
         for kind in ("limits", "requests"):
@@ -100,6 +95,46 @@ def unknown_resources(pod: Document, families: tuple[Family, ...] = FAMILIES) ->
                 meant = near.of(name, {each for each in known if _domain(each) == _domain(name)})
                 fix = f"; did you mean {meant}?" if meant else ""
                 yield f"{path}.resources.{kind}.{name}: it is not read as a request for cards{fix}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Annotations:
+    """The `own` annotations of requests, all that are `asked`, all that are `known`, and the domains that are `read`.
+
+    `elsewhere` has the key by the name that it has in its domain.
+    """
+
+    own: frozenset[str]
+    asked: frozenset[str]
+    known: frozenset[str]
+    read: frozenset[str]
+    elsewhere: Mapping[str, str]
+
+
+@cache
+def _annotations_of(domain: str, families: tuple[Family, ...]) -> _Annotations:
+    theirs, own = _keys_of(families), frozenset(_asked(domain))
+    asked = own | _asked(TENSOR_FUSION) | set(theirs)
+    return _Annotations(
+        own,
+        asked,
+        known=asked | {f"{domain}/{name}" for name in _WRITTEN} | set(result_keys(families)),
+        read=frozenset((domain, TENSOR_FUSION, ANNOTATIONS, *map(_domain, theirs))),
+        elsewhere={_name(each): each for each in (*theirs, *own)},
+    )
+
+
+class _Resources(NamedTuple):
+    """The names of resources that are requests for cards, and the domains of these."""
+
+    known: frozenset[str]
+    domains: frozenset[str]
+
+
+@cache
+def _resources_of(families: tuple[Family, ...]) -> _Resources:
+    known = frozenset((*NATIVE_RESOURCES, *by_resource(families)))
+    return _Resources(known, frozenset(map(_domain, known)))
 
 
 @cache

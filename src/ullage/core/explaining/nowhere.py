@@ -32,7 +32,15 @@ Refused = Sequence[tuple[NodeRefusal, Sequence[str]]]
 
 OF_NODES = frozenset(
     {Code.CPU, Code.MEMORY, Code.SLOTS, Code.NOT_READY, Code.CORDONED, Code.NODE_AFFINITY, Code.NODE_UNKNOWN}
-    | {Code.WORKER_CAP, Code.OVERSUBSCRIPTION, Code.REFUSED_THERE, Code.NOMINATED, Code.RUNNING, Code.NO_CANDIDATE}
+    | {
+        Code.WORKER_CAP,
+        Code.OVERSUBSCRIPTION,
+        Code.REFUSED_THERE,
+        Code.POD_ANTI_AFFINITY,
+        Code.NOMINATED,
+        Code.RUNNING,
+        Code.NO_CANDIDATE,
+    }
 )
 """Codes that a node as a whole gives. All others are of its cards."""
 

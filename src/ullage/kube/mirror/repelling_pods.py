@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ullage.kube.client.informer import Added, Changed, Delta, Removed
 from ullage.kube.client.objects import KubeNode, Pod
 from ullage.kube.context import KubeContext
+from ullage.model.claim import Claim
 from ullage.model.error import InvalidRequest
 from ullage.wire.pod.anti_affinity import ANTI_AFFINITY, REQUIRED, RepellingTerm, required_anti_affinity
 
@@ -56,20 +57,22 @@ class RepellingPods:
         self._nodes.subscribe(self._on_node)
         context.followed.pods.subscribe(self._on_pod)
 
-    def repelled_from(self, pod: Pod) -> frozenset[str]:
+    def __bool__(self) -> bool:
+        """Return whether any pod keeps others off a domain."""
+        return bool(self._nodes_of)
+
+    def nodes_for(self, claim: Claim) -> frozenset[str]:
         """Return the names of the nodes where a new pod may not go because of pods that are there."""
         if not self._nodes_of:
             return _NOWHERE
-        found = [self._domain(term) for term in self._matching(pod)]
-        return found[0] if len(found) == 1 else _NOWHERE.union(*found)
+        return _NOWHERE.union(*map(self._domain, self._matching(claim)))
 
-    def _matching(self, pod: Pod) -> Iterator[RepellingTerm]:
-        namespace, labels = pod.metadata.namespace, pod.metadata.labels or {}
-        known = self._namespaces.objects.get(("", namespace))
+    def _matching(self, claim: Claim) -> Iterator[RepellingTerm]:
+        known = self._namespaces.objects.get(("", claim.namespace))
         namespace_labels = None if known is None else known.metadata.labels or {}
-        for terms in (self._within.get(namespace, ()), self._selecting):
+        for terms in (self._within.get(claim.namespace, ()), self._selecting):
             for term in terms:
-                if term.matches(namespace, namespace_labels, labels):
+                if term.matches(claim.namespace, namespace_labels, claim.labels):
                     yield term
 
     def _domain(self, term: RepellingTerm) -> frozenset[str]:

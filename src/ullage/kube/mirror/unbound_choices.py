@@ -56,7 +56,8 @@ class UnboundChoices:
     def __init__(
         self, context: KubeContext, by_hami: PlacedByHami, freed: Callable[[str], None], limit_s: float = CHOICE_S
     ) -> None:
-        self._cluster, self._read_pod, self._scheduler = context.cluster, context.read_pod, context.scheduler
+        self._cluster, self._read_pod, self._is_own = context.cluster, context.read_pod, context.is_own
+        self._knows_own = bool(context.scheduler)
         self._families, self._clock, self._now = context.pod_settings.families, context.clock, context.now
         self._by_hami, self._freed, self._limit_s = by_hami, freed, limit_s
         self._choices: dict[str, _Choice] = {}
@@ -102,7 +103,7 @@ class UnboundChoices:
         return None
 
     def _written(self, pod: Pod) -> tuple[str, ...]:
-        if not self._scheduler or pod.spec.scheduler_name in ("", self._scheduler):
+        if not (self._knows_own and pod.spec.scheduler_name) or self._is_own(pod):
             return ()
         return choice_in(pod.metadata.annotations or {}, self._families)
 

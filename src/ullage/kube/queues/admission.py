@@ -2,14 +2,15 @@
 
 This controller passes what the API reports to `Gates` and writes the decisions back. It is no admission webhook. All
 state follows from the API. A pod without its gate and without a node was admitted if an annotation says so, and its
-place is reserved again after a restart. Each round compares the intended writes with the current objects, so a failed
-write is retried until it succeeds or is no longer needed.
+place is reserved again after a restart. A pod of the direct scheduler has no gate: a subscriber binds it. Each round
+compares the intended writes with the current objects, so a failed write is retried until it succeeds or is no longer
+needed.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -36,9 +37,13 @@ from ullage.model.family_ids import family_ids, further_ids
 from ullage.service.gated import Standing
 from ullage.service.gates import Gates
 from ullage.service.queue_holdings import QueueOf
+from ullage.wire.direct_pods import check_direct
 from ullage.wire.json_patch import PatchOperation
 from ullage.wire.pod import PodRequest
 from ullage.wire.pod.gate import gate_of, open_gate, place_of, reason_of, set_reason
+
+OnPlaces = Callable[[Mapping[str, str]], None]
+"""Called with nodes by uid; "" for a pod that may go to any."""
 
 GATHER_S = 0.05
 """Seconds for which changes are gathered before the next decision."""
@@ -86,6 +91,8 @@ class AdmissionController:
         self._mirror, self._term, self._groups, self._cluster = term.mirror, term, groups, context.cluster
         self._candidate, self._read_pod = context.candidate, context.read_pod
         self._namespaces, self._domain = context.followed.namespaces, context.domain
+        self._settings, self._scheduler = context.pod_settings, context.scheduler
+        self._direct = context.direct_scheduler
         self._record_event, self._clock, self._pause = context.record_event, context.clock, context.pause
         self._informer, self._on_error = context.followed.pods, context.on_error
         self._nominates = True
@@ -107,6 +114,7 @@ class AdmissionController:
         self._to_report: dict[str, tuple[str, str]] = {}
         self._to_open: dict[str, str] = {}
         """The nodes of admitted pods, as of the last decision; "" for a pod that may go to any."""
+        self._on_places: list[OnPlaces] = []
         self._stale = self._grouped = False
         self._changed = True
         self.failed = 0
@@ -121,6 +129,18 @@ class AdmissionController:
         self._informer.subscribe(self._on_pod)
         context.followed.nodes.subscribe(self._on_node)
         self._namespaces.subscribe(lambda _delta: self._read_again())
+
+    def subscribe(self, on_places: OnPlaces) -> None:
+        """Call with the places of all admitted pods of the direct scheduler after each decision."""
+        self._on_places.append(on_places)
+
+    def pod(self, uid: str) -> Pod | None:
+        """Return a pod that waits or was admitted and has no node; None if it is none of these."""
+        return self._pods.get(uid)
+
+    def is_direct(self, pod: Pod) -> bool:
+        """Return whether a pod is bound here, without kube-scheduler, once it has no gate."""
+        return bool(self._direct) and pod.spec.scheduler_name == self._direct
 
     def _on_node(self, delta: Delta[KubeNode]) -> None:
         if not isinstance(delta, Changed):
@@ -191,9 +211,9 @@ class AdmissionController:
             self.gates.placed(uid, gang, pod.spec.node_name)
             for each in further_ids(uid):
                 self.gates.placed(each)
-        elif not others and (gated or place):  # claims are allocated after admission
+        elif not others and (gated or place or self.is_direct(pod)):  # claims are allocated after admission
             self._pods[uid] = pod
-            self._enter_waiting(pod, place, gated=gated)
+            self._enter_waiting(pod, place, gated=gated or self.is_direct(pod))
         else:
             self._forget(uid)  # another gate holds it, or it never waited here
 
@@ -223,6 +243,8 @@ class AdmissionController:
         self._free.discard(uid)
         try:
             asked = self._read_pod(pod.document)
+            if self.is_direct(pod):
+                check_direct(pod.document, asked, self._settings, self._scheduler)
             if asked is None or self._at_once(pod.metadata.namespace):
                 self._free.add(uid)
                 return ()
@@ -256,12 +278,20 @@ class AdmissionController:
             for uid, node in lapsed:
                 self._record(uid, Reason.NOT_PLACED, f"no scheduler placed it on {node} in time; other nodes are tried")
             self._compare()
-            self._to_open = self.gates.places() | dict.fromkeys(sorted(self._free), "")
-            for uid in self._to_open:
-                self._openings.add(uid)
+            self._hand_out(self.gates.places() | dict.fromkeys(sorted(self._free), ""))
             await self._pause(REST * took)
         left_s = self.gates.wake_in_s()
         return AGAIN_S if left_s is None else max(GATHER_S, min(left_s, AGAIN_S))
+
+    def _hand_out(self, places: dict[str, str]) -> None:
+        """Have gates opened, and pods of the direct scheduler without a gate bound."""
+        ready = (uid for uid in places if (pod := self._pods.get(uid)) and not pod.spec.scheduling_gates)
+        direct = {uid: places.pop(uid) for uid in list(ready) if self.is_direct(self._pods[uid])}
+        for listener in self._on_places:
+            listener(direct)
+        self._to_open = places
+        for uid in places:
+            self._openings.add(uid)
 
     async def _open(self, uid: str) -> None:
         """Open the gate of an admitted pod, and write its node on it, unless this version of it has that."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
 
+from ullage.kube.pod_cache import CachedReader
 from ullage.kube.webhook.bound_cards import BoundCounts, ask_for_bound
 from ullage.kube.webhook.words_to_claims import WordsToClaims
 from ullage.model.error import InvalidRequest, UllageError, invalid
@@ -19,6 +20,7 @@ from ullage.model.name import check_name
 from ullage.model.queue import ROOT, Queue
 from ullage.wire.admission import Review
 from ullage.wire.dialect import TENSOR_FUSION, PodReader, changed_keys, read_pod
+from ullage.wire.direct_pods import check_direct, direct_scheduler
 from ullage.wire.document import Document, mapping, mappings, section, text
 from ullage.wire.hami.admission import check_pod, ignores
 from ullage.wire.hami.mig import MIG_ALLOCATIONS, keeps_slices
@@ -30,6 +32,7 @@ from ullage.wire.pod.bind import OUTPUT, REMOVED
 from ullage.wire.pod.gate import GATE_ANNOTATIONS, gate_of
 from ullage.wire.pod.keys import comma_list
 from ullage.wire.pod.placement import DECISION
+from ullage.wire.scheduler_fields import fields_for_scheduler
 from ullage.wire.unknown_keys import unknown_annotations, unknown_labels
 from ullage.wire.unread_words import check_misspelt, unread_resources
 from ullage.wire.vendors.completion import hiding_variables, webhook_amounts, webhook_annotations, webhook_variables
@@ -55,7 +58,8 @@ class AdmissionSettings:
 
     `overwrite_default`: pods of the default scheduler become ours too if they request cards. `queues` says which of
     them wait in a queue: none, those that name a queue or whose namespace does, or all. `tree` are the queues that are
-    more than names. `claims_gate` is the gate behind which pods of our scheduler wait for their claims; "" for none.
+    more than names. With `binds_itself` pods in a queue are bound without kube-scheduler, unless they need it.
+    `claims_gate` is the gate behind which pods of our scheduler wait for their claims; "" for none.
     `claims_from_words` is the DeviceClass of claims into which requests for cards of NVIDIA are turned; "": they stay.
     `own_user` is the API user of this process: no other user may change what a scheduler wrote on a pod; "" disables
     the check. `hami_users` are HAMi's device plugin and its scheduler: if named, no other user may change what that
@@ -67,10 +71,19 @@ class AdmissionSettings:
     runtime_class: str = ""
     queues: Queueing = "off"
     tree: tuple[Queue, ...] = ()
+    binds_itself: bool = False
     claims_gate: str = ""
     claims_from_words: str = ""
     own_user: str = ""
     hami_users: tuple[str, ...] = ()
+
+    @property
+    def direct_scheduler(self) -> str:
+        return direct_scheduler(self.scheduler)
+
+    def is_own(self, name: object) -> bool:
+        """Return whether the name of a scheduler is one of ours."""
+        return bool(self.scheduler) and name in (self.scheduler, self.direct_scheduler)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +94,7 @@ class Webhook:
     skips: Callable[[str], bool] = lambda _namespace: False
     over_quota: OverQuota = lambda _asked: ""
     named_queue: Callable[[str], str] = lambda _namespace: ""
-    reader: PodReader = read_pod
+    reader: PodReader | CachedReader = read_pod
     nowhere: Callable[[PodRequest], Iterable[str]] = lambda _asked: ()
     """Return warnings on requests that no card of the cluster meets now. It raises if that refuses the pod."""
 
@@ -123,16 +136,7 @@ class Webhook:
 
         """
         pod, patch = review.pod, JsonPatch(review.object or {})
-        taken = tuple(self._forged(pod, text(review.namespace)))
-        if taken and not change:
-            raise _ResultChanged(f"metadata.annotations.{taken[0]}: only a scheduler writes it; leave it out")
-        for key in taken:
-            patch.remove("metadata", "annotations", key)
-        if taken:
-            key = f"{self._domain}/{REMOVED}"
-            before = comma_list(text(_annotations(pod).get(key)))  # of an earlier call for the same pod
-            patch.put("metadata", "annotations", key, value=",".join(dict.fromkeys((*before, *taken))))
-        removed = (f"metadata.annotations.{key}: only a scheduler writes it; it was removed" for key in taken)
+        removed = self._remove_forged(patch, review, change=change)
         unknown = tuple(unknown_annotations(_annotations(pod), self._domain, self._families))
         warnings = *removed, *map(str, unknown), *map(str, unknown_labels(_labels(pod), self._domain, self._families))
         spec = mapping(pod.get("spec"), "spec")
@@ -145,6 +149,8 @@ class Webhook:
         clean = {**pod, "metadata": {**mapping(patch.document.get("metadata"), "metadata"), **_namespace(pod)}}
         asked = self.reader(clean)
         warnings = *warnings, *unread_resources(clean, asked, self.reader.settings)
+        if self._names_direct(spec):
+            check_direct(clean, asked, self.reader.settings, self.settings.scheduler)
         if asked is None:
             self._hide_cards(patch, clean)
             return patch, (*warnings, *self._without_cards(clean))
@@ -158,8 +164,26 @@ class Webhook:
             raise _OverQuota(refused)
         warnings = *warnings, *(warning for each in asked.by_family for warning in self.nowhere(each))
         self._complete(patch, clean, asked, review.uid)
-        self._close_gate(patch, clean, text(review.namespace))
+        self._enter_queue(patch, clean, text(review.namespace))
         return patch, (*warnings, *asked.warnings)
+
+    def _remove_forged(self, patch: JsonPatch, review: Review, *, change: bool) -> tuple[str, ...]:
+        """Remove the annotations that only a scheduler writes, and return the warnings about them.
+
+        Raises:
+            UllageError: there are some, and nothing may be changed.
+
+        """
+        taken = tuple(self._forged(review.pod, text(review.namespace)))
+        if taken and not change:
+            raise _ResultChanged(f"metadata.annotations.{taken[0]}: only a scheduler writes it; leave it out")
+        for name in taken:
+            patch.remove("metadata", "annotations", name)
+        if taken:
+            key = f"{self._domain}/{REMOVED}"
+            before = comma_list(text(_annotations(review.pod).get(key)))  # of an earlier call for the same pod
+            patch.put("metadata", "annotations", key, value=",".join(dict.fromkeys((*before, *taken))))
+        return tuple(f"metadata.annotations.{name}: only a scheduler writes it; it was removed" for name in taken)
 
     def _without_cards(self, pod: Document) -> Iterator[str]:
         """Yield annotations and labels that have no effect on a pod without cards."""
@@ -246,7 +270,7 @@ class Webhook:
     def _is_fixed(self, pod: Document, *, ours: bool = False) -> bool:
         """Return whether a pod is on a node, or is one of ours that no gate holds back; only one of `ours` if so."""
         spec = mapping(pod.get("spec"), "spec")
-        own = bool(self.settings.scheduler and spec.get("schedulerName") == self.settings.scheduler)
+        own = self.settings.is_own(spec.get("schedulerName"))
         return (own and not _gates(pod)) or (bool(_node_of(pod)) and not ours)
 
     def _reads(self, pod: Document) -> bool:
@@ -260,7 +284,10 @@ class Webhook:
         name = spec.get("schedulerName")
         if name == DEFAULT_SCHEDULER:
             return self.settings.overwrite_default
-        return not name or name == self.settings.scheduler
+        return not name or self.settings.is_own(name)
+
+    def _names_direct(self, spec: Document) -> bool:
+        return bool(self.settings.scheduler) and spec.get("schedulerName") == self.settings.direct_scheduler
 
     def _gate_claims(self, patch: JsonPatch, spec: Document) -> None:
         """Gate a pod until its claims are allocated, if it names our scheduler. Other schedulers may not be ours."""
@@ -280,7 +307,7 @@ class Webhook:
 
     def _complete(self, patch: JsonPatch, pod: Document, asked: PodRequest, review: str) -> None:
         spec, claims = mapping(pod.get("spec"), "spec"), WordsToClaims(self.settings.claims_from_words, self._domain)
-        if self.settings.scheduler:
+        if self.settings.scheduler and not self._names_direct(spec):
             patch.put("spec", "schedulerName", value=self.settings.scheduler)
         if claims.applies(asked):
             claims.turn(patch, pod, asked, review)
@@ -316,8 +343,10 @@ class Webhook:
                     if not _has_variable(container, name):
                         patch.append("spec", kind, position, "env", value={"name": name, "value": value})
 
-    def _close_gate(self, patch: JsonPatch, pod: Document, namespace: str) -> None:
-        """Gate a pod in the queue that it names, or its namespace names, or that has the name of its namespace.
+    def _enter_queue(self, patch: JsonPatch, pod: Document, namespace: str) -> None:
+        """Have a pod wait in the queue that it names, or its namespace names, or that has the name of its namespace.
+
+        It has a gate unless this process binds it.
 
         Raises:
             InvalidRequest: it names an invalid queue, or one that pods of its namespace may not name.
@@ -331,7 +360,11 @@ class Webhook:
             self._check_queue(own, of_namespace, f"metadata.labels.{key}")
         elif of_namespace:
             patch.put("metadata", "labels", key, value=of_namespace)
-        patch.append("spec", "schedulingGates", value={"name": key})
+        spec = mapping(patch.document.get("spec"), "spec")
+        if self.settings.binds_itself and not any(fields_for_scheduler(patch.document, self.reader.settings)):
+            patch.put("spec", "schedulerName", value=self.settings.direct_scheduler)
+        elif not self._names_direct(spec):
+            patch.append("spec", "schedulingGates", value={"name": key})
 
     def _check_queue(self, own: str, of_namespace: str, field: str) -> None:
         check_name(field, own)

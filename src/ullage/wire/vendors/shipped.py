@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import cache
 from typing import NamedTuple
 
 from ullage.model.topology import CARD
@@ -63,6 +64,7 @@ def as_resource(name: str) -> str:
     return CARD if name in NATIVE_RESOURCES else name
 
 
-def by_resource(families: Sequence[Family]) -> dict[str, Family]:
+@cache
+def by_resource(families: tuple[Family, ...]) -> Mapping[str, Family]:
     """Return each resource of the families with its family."""
     return {name: family for family in families for name in (family.resources.count, *family.amounts)}

@@ -1,0 +1,215 @@
+"""Pods that are bound without kube-scheduler, before an API server: in whose order, by which writes, after what."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.kube.api_server import ApiServer, Canned
+from tests.kube.conftest import until
+from tests.kube.hami_node import hami_node
+from tests.kube.test_events import recorded
+from tests.kube.test_front import GPU, a_node, a_pod, put
+from tests.kube.test_queue_admission import GATE, Story, pods_of, story
+from ullage.kube.client.http import HttpKubeApi
+from ullage.model.queue import Queue, parse_queue
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
+
+
+def direct(name: str, gpus: int = 1, queue: str = "x", **annotations: str) -> dict[str, Any]:
+    pod = a_pod(name, gpus, **annotations)
+    pod["metadata"]["labels"] = {GATE: queue}
+    pod["spec"]["schedulerName"] = "ullage-direct"
+    return pod
+
+
+def cards_of(up: Story) -> list[str]:
+    """The cards of all bound pods, as their annotations say."""
+    found = pods_of(up.server)
+    return sorted(
+        card for name in up.bound for card in found[name]["metadata"]["annotations"]["ullage.io/gpu-ids"].split(",")
+    )
+
+
+def writes_about(server: ApiServer, name: str) -> list[str]:
+    return [path.rpartition("/")[2] for _, path in server.writes if f"/pods/{name}" in path]
+
+
+async def test_pods_go_in_the_order_of_shares_by_one_write_each(server: ApiServer, api: HttpKubeApi) -> None:
+    put(server, "nodes", a_node("a", 4), a_node("b", 4))
+    async with story(server, api, Queue("x", weight=3)) as up:
+        put(server, "pods", *(direct(f"x{n}") for n in range(8)), *(direct(f"y{n}", queue="y") for n in range(8)))
+        await until(lambda: len(up.bound) == 8, "all cards are used")
+        assert up.queues() == {"x": 6, "y": 2}
+        assert cards_of(up) == [f"{node}/{GPU}/{n}" for node in "ab" for n in range(4)]
+        assert {tuple(writes_about(server, name)) for name in up.bound} == {("binding",)}
+        left = sorted(pods_of(server).keys() - up.bound)
+        for name in left:
+            await up.reported(name, "insufficient-gpu: ")
+        await until(lambda: up.front.admission.gates.figures()["x"].opened == 6, "they count as admitted")
+        up.end(next(name for name in up.bound if name.startswith("y")))
+        await until(lambda: len(up.bound) == 8, "the next one goes")
+        assert up.queues() == {"x": 6, "y": 2}
+
+
+async def test_a_gang_is_bound_whole(server: ApiServer, api: HttpKubeApi) -> None:
+    put(server, "nodes", a_node("a", 2), a_node("b", 1))
+    put(server, "podgroups", {"metadata": {"name": "train", "namespace": "default"}, "spec": {"minMember": 3}})
+    members = [direct(f"m{n}", queue="y") for n in range(3)]
+    for member in members:
+        member["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] = "train"
+    put(server, "pods", direct("s"))
+    async with story(server, api) as up:
+        await until(lambda: up.bound == {"s"}, "who is alone goes")
+        put(server, "pods", *members)
+        await up.reported("m2", "gang-does-not-fit: ")
+        assert up.bound == {"s"}
+        up.end("s")
+        await until(lambda: up.bound == {"m0", "m1", "m2"}, "all of them go")
+
+
+async def test_the_plugin_of_a_node_is_told_which_card(server: ApiServer, api: HttpKubeApi) -> None:
+    put(server, "nodes", hami_node("a", "A0", mib=8000))
+    pod = direct("p", 0)
+    pod["spec"]["containers"][0]["resources"] = {"limits": {GPU: "1", "nvidia.com/gpumem": "3000"}}
+    put(server, "pods", pod)
+    async with story(server, api) as up:
+        await until(lambda: up.bound == {"p"}, lambda: f"it is bound: {up.note('p')}")
+        assert "A0,NVIDIA,3000" in pods_of(server)["p"]["metadata"]["annotations"]["hami.io/vgpu-devices-to-allocate"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        (
+            {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]},
+            "spec.volumes[0].persistentVolumeClaim",
+        ),
+        ({"topologySpreadConstraints": [{"maxSkew": 1}]}, "spec.topologySpreadConstraints"),
+        ({"containers": [{"name": "c", "image": "x"}]}, "the pod requests no card"),
+    ],
+)
+async def test_a_pod_that_needs_kube_scheduler_waits_and_says_for_what(
+    server: ApiServer, api: HttpKubeApi, changed: dict[str, Any], why: str
+) -> None:
+    put(server, "nodes", a_node("a", 2))
+    pod = direct("p")
+    pod["spec"] |= changed
+    put(server, "pods", pod, direct("q"))
+    async with story(server, api) as up:
+        await up.reported("p", why)
+        await until(lambda: "q" in up.bound, "the other one goes")
+        assert "name ullage as spec.schedulerName" in up.note("p")
+        assert up.bound == {"q"}
+
+
+@pytest.mark.parametrize("carried_out", [True, False])
+async def test_a_bind_without_an_answer_is_not_repeated_on_another_card(
+    server: ApiServer, api: HttpKubeApi, carried_out: bool
+) -> None:
+    put(server, "nodes", a_node("a", 1), a_node("b", 1))
+    server.canned.append(Canned("POST", "/pods/p/binding", 500, carried_out=carried_out))
+    put(server, "pods", direct("p"), direct("q"))
+    async with story(server, api) as up:
+        await until(lambda: up.bound == {"p", "q"}, "both are bound")
+        assert len(set(cards_of(up))) == 2
+        assert len(up.front.cluster.allocator.fleet.ledger) == 2
+
+
+async def test_a_node_that_refuses_a_pod_is_not_tried_again_at_once(server: ApiServer, api: HttpKubeApi) -> None:
+    put(server, "nodes", a_node("a", 1), a_node("b", 1))
+    server.canned.append(Canned("POST", "/pods/p/binding", 403))
+    put(server, "pods", direct("p"))
+    async with story(server, api) as up:
+        await until(lambda: up.bound == {"p"}, "it is bound elsewhere")
+        assert len(up.front.cluster.allocator.fleet.ledger) == 1
+        await until(
+            lambda: any(
+                (name, reason) == ("p", "BindingFailed") and "as the test wants it" in message
+                for name, reason, message in recorded(server)
+            ),
+            "the refusal is an event",
+        )
+
+
+async def test_a_restart_goes_on_with_those_that_wait(server: ApiServer, api: HttpKubeApi) -> None:
+    put(server, "nodes", a_node("a", 2))
+    put(server, "pods", *(direct(f"{'xy'[n % 2]}{n}", queue="xy"[n % 2]) for n in range(6)))
+    async with story(server, api) as up:
+        await until(lambda: len(up.bound) == 2, "two go")
+        first = up.bound
+    async with story(server, api) as up:
+        for name in first:
+            up.end(name)
+        await until(lambda: len(up.bound) == 2, "the next ones go")
+        assert up.queues() == {"x": 1, "y": 1}
+
+
+async def test_followers_bind_nothing(server: ApiServer, api: HttpKubeApi) -> None:
+    put(server, "nodes", a_node("a", 1))
+    put(server, "pods", direct("p"))
+    async with story(server, api, leads=False) as follower:
+        await until(lambda: len(follower.front.pods.objects) == 1, "it is heard of")
+        await asyncio.sleep(0)
+        assert not follower.bound or follower.front.candidate.epoch is not None
+
+
+async def test_limits_of_queues_hold(server: ApiServer, api: HttpKubeApi) -> None:
+    put(server, "nodes", a_node("a", 4))
+    put(server, "pods", *(direct(f"x{n}") for n in range(4)))
+    async with story(server, api, parse_queue("x", "root", 1, None, "gpu=2")) as up:
+        await up.reported("x3", "queue-limit: ")
+        await until(lambda: up.bound == {"x0", "x1"}, "the others go")
+
+
+async def test_others_of_lower_priority_leave_for_an_urgent_pod(server: ApiServer, api: HttpKubeApi) -> None:
+    put(server, "nodes", a_node("a", 2))
+    put(server, "pods", *(direct(f"x{n}") for n in range(2)))
+    async with story(server, api) as up:
+        await until(lambda: len(up.bound) == 2, "all cards are used")
+        urgent = direct("u", queue="y")
+        urgent["spec"] |= {"priority": 1_000}
+        put(server, "pods", urgent, direct("late", queue="z"))
+        await up.reported("u", "insufficient-gpu: ")
+
+        async def pressed() -> bool:
+            up.clock.now += 1.0
+            return any("deletionTimestamp" in pod["metadata"] for pod in pods_of(server).values())
+
+        for _ in range(600):
+            if await pressed():
+                break
+            await asyncio.sleep(0.02)
+        victims = [name for name, pod in pods_of(server).items() if "deletionTimestamp" in pod["metadata"]]
+        assert len(victims) == 1
+        up.end(victims[0])
+        await until(lambda: "u" in up.bound, lambda: f"it goes: {up.note('u')}")
+        assert "late" not in up.bound
+
+
+async def test_a_pod_is_kept_away_by_the_anti_affinity_of_those_that_run(server: ApiServer, api: HttpKubeApi) -> None:
+    node = a_node("a", 2)
+    node["metadata"]["labels"] = {"kubernetes.io/hostname": "a"}
+    put(server, "nodes", node)
+    alone = a_pod("alone", 0)
+    alone["spec"] |= {
+        "nodeName": "a",
+        "affinity": {
+            "podAntiAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [
+                    {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "noisy"}}}
+                ]
+            }
+        },
+    }
+    noisy = direct("p")
+    noisy["metadata"]["labels"]["app"] = "noisy"
+    put(server, "pods", alone, noisy, direct("q"))
+    async with story(server, api) as up:
+        await up.reported("p", "pod-anti-affinity: ")
+        await until(lambda: "q" in up.bound, "the other one goes")
+        up.end("alone")
+        await until(lambda: "p" in up.bound, "it goes when that has ended")
