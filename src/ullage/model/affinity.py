@@ -1,4 +1,4 @@
-"""Node affinity: terms over labels, as in Kubernetes."""
+"""Conditions on nodes: terms over labels and tolerated taints, as in Kubernetes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from ullage.model.error import invalid
 from ullage.model.quantity import MAX_INT64
+from ullage.model.taint import ANY_TAINT, Taint, Toleration, tolerated
 
 
 class Operator(StrEnum):
@@ -73,13 +74,22 @@ Term = tuple[Expression, ...]
 
 @dataclass(frozen=True, slots=True)
 class NodeAffinity:
-    """One of the `required` terms must match, if there are any; `preferred` ones add their weight to a score."""
+    """One of the `required` terms must match, if there are any; `preferred` ones add their weight to a score.
+
+    `tolerations` are those of new work: a node with another taint is excluded.
+    """
 
     required: tuple[Term, ...] = ()
     preferred: tuple[tuple[int, Term], ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
 
     def allows(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Return whether the terms allow a node of that name with these labels, whatever its taints."""
         return not self.required or any(_matches(term, name, labels) for term in self.required)
+
+    def tolerates(self, taints: Iterable[Taint]) -> bool:
+        """Return whether none of these taints of a node keeps this work off it."""
+        return tolerated(taints, self.tolerations)
 
     def excluding(self, names: Iterable[str]) -> NodeAffinity:
         """Return the affinity that also excludes these nodes."""
@@ -92,6 +102,10 @@ class NodeAffinity:
 
 
 ANY_NODE = NodeAffinity()
+"""Any node without taints."""
+
+EVERY_NODE = NodeAffinity(tolerations=(ANY_TAINT,))
+"""Every node, whatever its taints: for what is already on its node, or was already chosen."""
 
 
 def _matches(term: Term, name: str, labels: Mapping[str, str]) -> bool:

@@ -8,6 +8,7 @@ from ullage.model.error import Conflict
 from ullage.model.gpu import Gpu
 from ullage.model.node_state import NodeState
 from ullage.model.resources import MILLI, Resources
+from ullage.model.taint import Taint
 from ullage.model.topology import Topology
 
 __all__ = ["MAX_EXECUTORS", "Node", "NodeState", "move_node"]
@@ -40,7 +41,8 @@ def move_node(state: NodeState, to: NodeState) -> NodeState:
 class Node:
     """Inventory of one machine. `reserved` is reserved from work: allocatable = capacity - reserved.
 
-    A `topology` of None is not known; `topology_note` says what of it was refused or left out.
+    A `topology` of None is not known; `topology_note` says what of it was refused or left out. `taints` are those that
+    keep new work off that does not tolerate them.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Node:
     gpu_source: str | None = None
     topology: Topology | None = None
     topology_note: str = ""
+    taints: tuple[Taint, ...] = ()
 
     @property
     def schedulable(self) -> bool:

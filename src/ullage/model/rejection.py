@@ -63,6 +63,7 @@ class Code(StrEnum):
     WRONG_MODEL = "wrong-model"
     WRONG_VENDOR = "wrong-vendor"
     NODE_AFFINITY = "node-affinity"
+    NODE_TAINTED = "node-tainted"
     NODE_UNKNOWN = "node-unknown"
     REFUSED_THERE = "refused-there"
     POD_ANTI_AFFINITY = "pod-anti-affinity"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 EXCLUDING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
@@ -16,6 +16,15 @@ class Taint:
     key: str
     value: str = ""
     effect: str = ""
+
+    @property
+    def excludes(self) -> bool:
+        """Whether it keeps work off that does not tolerate it."""
+        return self.effect in EXCLUDING_EFFECTS
+
+    def __str__(self) -> str:
+        """Return the taint as kubectl writes it: `dedicated=team-a:NoSchedule`."""
+        return f"{self.key}{'=' if self.value else ''}{self.value}:{self.effect}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +44,16 @@ class Toleration:
         return self.operator in ("", "Equal") and bool(self.key) and self.value == taint.value
 
 
+ANY_TAINT = Toleration(operator="Exists")
+"""The toleration of every taint."""
+
+
 def tolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> bool:
     """Return whether none of these taints keeps new work off."""
+    return next(untolerated(taints, tolerations), None) is None
+
+
+def untolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> Iterator[Taint]:
+    """Yield the taints that keep new work with these tolerations off, in the given order."""
     known = tuple(tolerations)
-    return all(any(each.tolerates(taint) for each in known) for taint in taints if taint.effect in EXCLUDING_EFFECTS)
+    return (taint for taint in taints if taint.excludes and not any(each.tolerates(taint) for each in known))

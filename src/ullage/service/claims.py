@@ -26,8 +26,8 @@ from ullage.core.verdict.device_search import (
     search,
     suitable,
 )
-from ullage.core.verdict.nodes import closed, shortfalls
-from ullage.model.affinity import ANY_NODE, NodeAffinity
+from ullage.core.verdict.nodes import closed, shortfalls, unsuited
+from ullage.model.affinity import ANY_NODE, EVERY_NODE, NodeAffinity
 from ullage.model.alignment import Alignment, LinkDemand
 from ullage.model.allocation import Allocation
 from ullage.model.claim import Claim, Request
@@ -37,7 +37,6 @@ from ullage.model.error import Conflict, InvalidRequest, UllageError
 from ullage.model.part import ANY_CARD, CardSelector
 from ullage.model.request import MAX_CARDS, ResourceRequirement
 from ullage.model.slice_device import DeviceId, SliceDevice
-from ullage.model.taint import Taint, Toleration, tolerated
 from ullage.model.topology import ZonePolicy
 from ullage.service.cluster import Cluster
 from ullage.service.devices import Devices
@@ -73,7 +72,6 @@ class ClaimingPod:
     cpu_milli: int = 0
     memory_bytes: int = 0
     nodes: NodeAffinity = ANY_NODE
-    tolerations: tuple[Toleration, ...] = ()
     policy: ZonePolicy | None = None
     links: LinkDemand | None = None
     cards: frozenset[str] | None = None
@@ -86,7 +84,7 @@ class ClaimingPod:
             return ""
         asked = [(claim.requests, claim.constraints) for claim in self.claims]
         cards = None if self.cards is None else sorted(self.cards)
-        rest = self.cpu_milli, self.memory_bytes, self.nodes, self.tolerations, self.policy, self.links, cards
+        rest = self.cpu_milli, self.memory_bytes, self.nodes, self.policy, self.links, cards
         for_cards = self.request and (self.request.requirement, self.request.strategy, self.request.claim.counted_limit)
         return repr((asked, self.claim.namespace, self.claim.priority, *rest, for_cards))
 
@@ -149,7 +147,6 @@ class Claims:
         self.devices = devices
         self._cluster, self._selects = cluster, selects
         self._classes: dict[str, DeviceClass] = {}
-        self._taints: dict[str, tuple[Taint, ...]] = {}
         self._refusals: dict[str, _Refusals] = {}
         """By equivalence class of pods."""
         self._verdicts: dict[tuple[tuple[str, ...], DeviceId], tuple[SliceDevice, bool | None]] = {}
@@ -160,15 +157,6 @@ class Claims:
         if found is not None:
             self._classes[name] = found
         self._refusals.clear()
-
-    def set_taints(self, node: str, taints: Iterable[Taint]) -> None:
-        """Enter the taints of a node, in place of those that it had."""
-        found = tuple(taints)
-        if found != self._taints.get(node, ()):
-            self._refusals.clear()
-        self._taints.pop(node, None)
-        if found:
-            self._taints[node] = found
 
     # --- decisions ---
 
@@ -302,10 +290,8 @@ class Claims:
         machine, shut = fleet.nodes[row], closed(fleet, row)
         if shut is not None:
             return shut.code.value
-        if not pod.nodes.allows(node, machine.labels):
-            return "node-affinity"
-        if not tolerated(self._taints.get(node, ()), pod.tolerations):
-            return "node-taint"
+        if (unsuitable := unsuited(machine, pod.nodes)) is not None:
+            return unsuitable.code.value
         allocated = (claim.allocation for claim in pod.claims if claim.allocation is not None)
         if not all(each.nodes.allows(node, machine.labels) for each in allocated):
             return "claim-elsewhere"
@@ -431,7 +417,9 @@ class Claims:
 
     def _request(self, pod: ClaimingPod, count: int, cards: CardSelector = ANY_CARD) -> Request:
         alignment = Alignment(pod.policy or ZonePolicy.BEST_EFFORT, links=pod.links)
-        asked = ResourceRequirement(pod.cpu_milli, pod.memory_bytes, count, cards=cards, alignment=alignment)
+        asked = ResourceRequirement(
+            pod.cpu_milli, pod.memory_bytes, count, cards=cards, nodes=pod.nodes, alignment=alignment
+        )
         return Request(pod.uid, asked, pod.claim)
 
     def _offer(self, node: str, cards: frozenset[str] | None) -> Offer:
@@ -465,6 +453,7 @@ class Claims:
         asked = ResourceRequirement(
             gpu_count=len(cards),
             cards=CardSelector(uuids=tuple(cards)),
+            nodes=EVERY_NODE,
             alignment=Alignment(ZonePolicy.BEST_EFFORT),
         )
         found = self._cluster.assume(Request(claim.uid, asked, self.devices.owner(claim)), cards)

@@ -30,7 +30,7 @@ from ullage.core.topology.rules import AS_USUAL, ZoneRules
 from ullage.core.verdict.cards import charge_on
 from ullage.core.verdict.partition import slices_on
 from ullage.core.verdict.quota import Quotas
-from ullage.model.affinity import ANY_NODE
+from ullage.model.affinity import EVERY_NODE
 from ullage.model.alignment import Alignment
 from ullage.model.allocation import Allocation, AllocationState, Charge, Slot
 from ullage.model.claim import Request
@@ -267,11 +267,11 @@ class Cluster:
         return True
 
     def _reserve_regardless(self, request: Request, node: str) -> bool:
-        """Reserve cards regardless of quotas, pools, labels, zones, and cpu and memory of the node."""
+        """Reserve cards regardless of quotas, pools, labels, taints, zones, and cpu and memory of the node."""
         rules, asked = self.allocator.rules, request.requirement
         own = replace(asked.cards, pool=None)
         cards = replace(
-            asked, cpu_milli=0, memory_bytes=0, cards=own, nodes=ANY_NODE, alignment=Alignment(ZonePolicy.NONE)
+            asked, cpu_milli=0, memory_bytes=0, cards=own, nodes=EVERY_NODE, alignment=Alignment(ZonePolicy.NONE)
         )
         self.allocator.set_other_usage(node, OtherUsage())
         self.allocator.rules = replace(rules, quotas=Quotas(), oversubscription={})

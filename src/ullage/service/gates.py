@@ -23,6 +23,7 @@ from ullage.core.placing.decision import Choice, Refusal
 from ullage.core.placing.draft import place_run
 from ullage.core.placing.rules import Rules
 from ullage.core.placing.subgroups import Neighbours, nodes_by_subgroup, rows_near
+from ullage.core.verdict.nodes import unsuited
 from ullage.model.affinity import NODE_NAME
 from ullage.model.claim import Claim, GangClaim, Request
 from ullage.model.nomination import Nomination
@@ -333,7 +334,7 @@ class Gates:
         for uid, pod in self._pods.items():
             if pod.promise is None or uid in fleet.ledger:
                 continue
-            if not _is_there(fleet, pod.promise) or pod.promise.node in self._cluster.rejected_by(pod.request):
+            if not _holds(fleet, pod.promise) or pod.promise.node in self._cluster.rejected_by(pod.request):
                 self._take_back(uid, pod)
             elif nominations.of(uid) != pod.promise:  # it was to be placed, and that failed
                 self._cluster.promise(pod.promise)
@@ -493,6 +494,9 @@ class Gates:
         return self._figures.setdefault(queue, QueueFigures())
 
 
-def _is_there(fleet: Fleet, promise: Nomination) -> bool:
+def _holds(fleet: Fleet, promise: Nomination) -> bool:
+    """Return whether the node still takes the pod, and the cards are there."""
     row = fleet.row_of.get(promise.node)
-    return row is not None and bool(fleet.schedulable[row]) and all(uuid in fleet.card_of for uuid in promise.gpus)
+    if row is None or unsuited(fleet.nodes[row], promise.request.requirement.nodes) is not None:
+        return False
+    return bool(fleet.schedulable[row]) and all(uuid in fleet.card_of for uuid in promise.gpus)

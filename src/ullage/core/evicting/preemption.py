@@ -274,12 +274,12 @@ def _rows(search: VictimSearch) -> Slices[list[tuple[int, list[Allocation], dict
         row = fleet.row_of.get(allocation.node)
         if row is not None:
             on_row.setdefault(row, []).append(allocation)
-    found = []
-    for row, node in enumerate(fleet.nodes):
+    found, may_take = [], fleet.schedulable & fleet.exclusion.allowed(asked.nodes)
+    for row in range(len(fleet.nodes)):
         if slice_begins(row, _NODES_AT_ONCE):
             yield
         able = (exclusion_of(fleet, card, asked) is None for card in fleet.cards_on(row))
-        if node.schedulable and sum(able) >= asked.gpu_count:
+        if may_take[row] and sum(able) >= asked.gpu_count:
             eligible, shielded = search.split(on_row.get(row, ()))
             highest = max((claim_of(each).priority for each in eligible), default=0)
             found.append((highest, row, eligible, shielded))

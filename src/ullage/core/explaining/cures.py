@@ -15,6 +15,7 @@ _BY_CODE = {
     Code.NO_PARTITION_SLOT: "wait until a slice ends, or ask for one that has a free place",
     Code.NO_CANDIDATE: "add nodes with such cards",
     Code.NODE_AFFINITY: "allow nodes that are there",
+    Code.NODE_TAINTED: "tolerate the taint, or remove it from the node",
     Code.NODE_UNKNOWN: "wait until the node reports its cards",
     Code.NOT_READY: "wait until the node is ready",
     Code.CORDONED: "uncordon the node, or add nodes",

@@ -31,16 +31,9 @@ Refused = Sequence[tuple[NodeRefusal, Sequence[str]]]
 """Refusals, each with the names of the nodes of which it is true."""
 
 OF_NODES = frozenset(
-    {Code.CPU, Code.MEMORY, Code.SLOTS, Code.NOT_READY, Code.CORDONED, Code.NODE_AFFINITY, Code.NODE_UNKNOWN}
-    | {
-        Code.WORKER_CAP,
-        Code.OVERSUBSCRIPTION,
-        Code.REFUSED_THERE,
-        Code.POD_ANTI_AFFINITY,
-        Code.NOMINATED,
-        Code.RUNNING,
-        Code.NO_CANDIDATE,
-    }
+    {Code.CPU, Code.MEMORY, Code.SLOTS, Code.NOT_READY, Code.CORDONED, Code.NODE_AFFINITY, Code.NODE_TAINTED}
+    | {Code.NODE_UNKNOWN, Code.WORKER_CAP, Code.OVERSUBSCRIPTION, Code.REFUSED_THERE, Code.NOMINATED, Code.RUNNING}
+    | {Code.NO_CANDIDATE, Code.POD_ANTI_AFFINITY}
 )
 """Codes that a node as a whole gives. All others are of its cards."""
 

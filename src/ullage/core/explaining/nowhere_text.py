@@ -86,7 +86,8 @@ def _nearest(found: Nowhere, nearest: Rejection) -> str:
         what = "cpu" if code is Code.CPU else "memory"
         text = f"the best node has {had} {what}{'' if small else ' free'}"
     else:
-        text = MEANINGS[code] if nearest.wanted else reject_text(nearest)
+        named = nearest.wanted and code is not Code.NODE_TAINTED  # a taint is named by its node alone
+        text = MEANINGS[code] if named else reject_text(nearest)
         text += f": there is {', '.join(nearest.found)}" if nearest.found and code in _OF_SLICES else ""
         text += f": there are {', '.join(found.kinds)}" if found.kinds and code in KINDS else ""
     return text

@@ -22,6 +22,7 @@ from ullage.core.placing.nomination import NO_NOMINATIONS, Nominations, touching
 from ullage.core.placing.reserving import reserving
 from ullage.core.placing.rules import Rules
 from ullage.core.placing.selection import cards_on, decided_by_sums, table_for
+from ullage.core.verdict.nodes import unsuited
 from ullage.core.verdict.quota import Quotas
 from ullage.core.verdict.shape import shape_of
 from ullage.core.verdict.zones import refusal_on
@@ -162,11 +163,11 @@ class _Verdicts:
         self._numbers[refused] = np.array(refusals, dtype=np.int64)[numbers]
 
     def _judge_without_cards(self, rows: Column) -> None:
-        """Number what zones say of each node, or that it has no room for another reason."""
+        """Number what conditions on nodes and zones say of each node, or that it has no room for another reason."""
         fleet, asked = self._fleet, self._request.requirement
         fits = table_for(fleet, self._judged_by, self._request).ranked[rows] != NO_ROOM
         for row, fit in zip(rows.tolist(), fits.tolist(), strict=True):
-            found = None if fit else refusal_on(fleet, asked, row, ())
+            found = None if fit else unsuited(fleet.nodes[row], asked.nodes) or refusal_on(fleet, asked, row, ())
             why = found and NodeRefusal(_without_details((found,)), 0, found.cure is Cure.CAPACITY)
             self._numbers[row] = -1 if fit else self.number(why or _NO_ROOM)
 

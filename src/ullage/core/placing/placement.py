@@ -194,7 +194,7 @@ def _said_of(fleet: Fleet, asked: NodeAffinity, notes: int, own: bool) -> Rows:
         return known
     said = np.zeros((len(fleet.nodes), at.TABLE_COLUMNS + notes), dtype=np.int64)
     said[:, at.OPEN] = fleet.schedulable
-    if asked.required:
+    if fleet.exclusion.excludes(asked):
         said[:, at.OPEN] &= fleet.exclusion.allowed(asked)
     if asked.preferred:
         said[:, at.BONUS] = fleet.exclusion.bonus(asked)

@@ -197,7 +197,7 @@ def shortage(fleet: Fleet, demand: Demand) -> Code:
     if not fleet.schedulable.any():
         return Code.NO_NODES
     asked = demand.requirement
-    lacks = lacking(fleet, asked)
+    lacks, may_take = lacking(fleet, asked), fleet.schedulable & fleet.exclusion.allowed(asked.nodes)
     enough = {
         Code.GPU: free_cards(fleet, asked) >= asked.gpu_count if asked.gpu_count else None,
         Code.CPU: lacks & LACKS_CPU == 0 if asked.cpu_milli else None,
@@ -205,11 +205,11 @@ def shortage(fleet: Fleet, demand: Demand) -> Code:
         Code.SLOTS: lacks & LACKS_SLOT == 0,
     }
     known = [nodes for nodes in enough.values() if nodes is not None]
-    counts = {code: int((nodes & fleet.schedulable).sum()) for code, nodes in enough.items() if nodes is not None}
+    counts = {code: int((nodes & may_take).sum()) for code, nodes in enough.items() if nodes is not None}
     code = min(counts, key=lambda code: counts[code])
     if demand.batch_size > 1 and counts[code]:
         return Code.GANG_ROOM
-    return _zones_short(fleet, asked, reduce(and_, known, fleet.schedulable)) or code
+    return _zones_short(fleet, asked, reduce(and_, known, may_take)) or code
 
 
 def _zones_short(fleet: Fleet, asked: ResourceRequirement, nodes: npt.NDArray[np.bool_]) -> Code | None:

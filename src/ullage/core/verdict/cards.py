@@ -19,7 +19,6 @@ from ullage.core.verdict.mismatch import MISMATCHES, mismatch
 from ullage.core.verdict.partition import fit, no_template
 from ullage.core.verdict.reasons import CURABLE, MEANS
 from ullage.core.verdict.shape import shape_of
-from ullage.model.affinity import ANY_NODE
 from ullage.model.allocation import Charge
 from ullage.model.gpu import Gpu
 from ullage.model.node import Node
@@ -73,7 +72,7 @@ class CardVerdicts:
         self._partitions: dict[int, Rejection] = {}
         judge_cards(fleet.card_rows, cards, shape_of(fleet, asked).rows, self._found)
         self.reason, self.needed, self.had = self._found.T
-        if asked.nodes != ANY_NODE:
+        if fleet.exclusion.excludes(asked.nodes):
             self._exclude_nodes(fleet)
         if asked.cards.isolation is Isolation.PARTITIONED:
             self._search_places(fleet)
@@ -103,9 +102,11 @@ class CardVerdicts:
         return verdict.rejection(cards[card], nodes[rows.item(card)], self._asked)
 
     def _exclude_nodes(self, fleet: Fleet) -> None:
-        allowed = fleet.exclusion.allowed(self._asked.nodes)[fleet.card_row[self.cards]]
-        later = (self.reason == reasons.FITS) | (self.reason > reasons.NODE_AFFINITY)
-        self._found[~allowed & later] = reasons.NODE_AFFINITY, 0, 0
+        nodes, rows, exclusion = self._asked.nodes, fleet.card_row[self.cards], fleet.exclusion
+        masks = (reasons.NODE_AFFINITY, exclusion.matching(nodes)), (reasons.NODE_TAINTED, exclusion.tolerated(nodes))
+        for reason, allowed in masks:
+            later = (self.reason == reasons.FITS) | (self.reason > reason)
+            self._found[~allowed[rows] & later] = reason, 0, 0
 
     def _search_places(self, fleet: Fleet) -> None:
         for k in np.isin(self.reason, _BY_BOOKS).nonzero()[0].tolist():
@@ -138,7 +139,7 @@ def _isolation_in(modes: int) -> Isolation:
 
 def refusal_of(fleet: Fleet, card: int, asked: ResourceRequirement) -> Rejection | None:
     """Return why a card takes no share of a request now; None if it takes one."""
-    if asked.nodes != ANY_NODE or _counts_otherwise(asked):
+    if fleet.exclusion.excludes(asked.nodes) or _counts_otherwise(asked):
         verdicts = CardVerdicts(fleet, asked, np.array([card]))
         return None if verdicts.reason.item(0) == reasons.FITS else verdicts.rejection(0)
     verdict = CardVerdict(*map(int, judge_card(fleet.card_rows, card, shape_of(fleet, asked).rows)))

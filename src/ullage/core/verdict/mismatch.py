@@ -12,6 +12,7 @@ from ullage.model.node import Node
 from ullage.model.part import CardSelector
 from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
+from ullage.model.taint import untolerated
 
 T = TypeVar("T")
 
@@ -21,7 +22,8 @@ _MOST_WANTED = 16
 """Names, terms and conditions that one sentence lists of what is asked for."""
 
 MISMATCHES = frozenset(
-    {Code.WRONG_POOL, Code.WRONG_INDEX, Code.WRONG_UUID, Code.WRONG_MODEL, Code.WRONG_VENDOR, Code.NODE_AFFINITY}
+    {Code.WRONG_POOL, Code.WRONG_INDEX, Code.WRONG_UUID, Code.WRONG_MODEL, Code.WRONG_VENDOR}
+    | {Code.NODE_AFFINITY, Code.NODE_TAINTED}
 )
 """Codes of a request that names other cards or nodes."""
 
@@ -40,8 +42,18 @@ def mismatch(code: Code, gpu: Gpu, node: Node, asked: ResourceRequirement) -> Re
         case Code.WRONG_VENDOR:
             wanted, found = f"vendor {_any_of(asked.cards.vendors)}", gpu.vendor or "an unknown vendor"
         case _:
-            wanted, found = _terms(asked.nodes), _labels(asked.nodes, node.name, node.labels)
+            return node_mismatch(code, node, asked.nodes, gpu.uuid)
     return Rejection(code, Cure.NODE_CHANGE, node=node.name, gpu=gpu.uuid, wanted=wanted, found=(found,))
+
+
+def node_mismatch(code: Code, node: Node, nodes: NodeAffinity, gpu: str | None = None) -> Rejection:
+    """Return the rejection of a node by its labels or its taints, of one card of it or as a whole."""
+    if code is Code.NODE_TAINTED:
+        taint = next(untolerated(node.taints, nodes.tolerations), "")
+        wanted, found = "tolerated taints", f"{taint} on node {node.name}"
+    else:
+        wanted, found = _terms(nodes), _labels(nodes, node.name, node.labels)
+    return Rejection(code, Cure.NODE_CHANGE, node=node.name, gpu=gpu, wanted=wanted, found=(found,))
 
 
 def of_all(one: Rejection, rejections: Iterable[Rejection]) -> Rejection:
@@ -50,11 +62,16 @@ def of_all(one: Rejection, rejections: Iterable[Rejection]) -> Rejection:
 
 
 def mismatch_text(rejections: Sequence[Rejection]) -> str:
-    """Return `it asks for model H100; there are A100, L4` for the first rejection and those that have its code."""
+    """Return `it asks for model H100; there are A100, L4` for the first rejection and those that have its code.
+
+    Of taints only those of the nodes are named.
+    """
     first, *_ = rejections
     kinds = list(_kinds(first, rejections))
     more = [f"{len(kinds) - _MOST_SHOWN} more"] if len(kinds) > _MOST_SHOWN else []
     shown = ", ".join(kinds[:_MOST_SHOWN] + more)
+    if first.code is Code.NODE_TAINTED:
+        return shown
     return f"it asks for {first.wanted}; there {'is' if len(kinds) == 1 else 'are'} {shown}"
 
 

@@ -11,7 +11,10 @@ from ullage.core.books.fleet import Column, Fleet
 from ullage.core.kernel import columns as at
 from ullage.core.kernel import reasons
 from ullage.core.kernel.verdict import judge_nodes, lacks
+from ullage.core.verdict.mismatch import node_mismatch
 from ullage.core.verdict.shape import shape_of
+from ullage.model.affinity import NodeAffinity
+from ullage.model.node import Node
 from ullage.model.rejection import Code, Cure, Rejection
 from ullage.model.request import ResourceRequirement
 
@@ -30,6 +33,13 @@ def closed(fleet: Fleet, row: int) -> Rejection | None:
     if node.schedulable:
         return None
     return Rejection(Code.CORDONED if node.cordoned else Code.NOT_READY, Cure.NODE_CHANGE, node=node.name)
+
+
+def unsuited(node: Node, nodes: NodeAffinity) -> Rejection | None:
+    """Return why the conditions on nodes exclude a node, as a whole; None if it meets them."""
+    if not nodes.allows(node.name, node.labels):
+        return node_mismatch(Code.NODE_AFFINITY, node, nodes)
+    return None if nodes.tolerates(node.taints) else node_mismatch(Code.NODE_TAINTED, node, nodes)
 
 
 def lacking(fleet: Fleet, asked: ResourceRequirement) -> Column:

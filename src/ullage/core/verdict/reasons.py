@@ -15,7 +15,6 @@ import numpy as np
 
 from ullage.core.kernel import reasons as kernel
 from ullage.core.kernel.columns import Flags
-from ullage.model.affinity import ANY_NODE
 from ullage.model.part import CardSelector, Isolation
 from ullage.model.rejection import Code, Cure
 from ullage.model.request import ResourceRequirement
@@ -61,6 +60,7 @@ MEANS: dict[int, tuple[Code, Cure]] = {
     kernel.WRONG_MODEL: (Code.WRONG_MODEL, Cure.NODE_CHANGE),
     kernel.WRONG_VENDOR: (Code.WRONG_VENDOR, Cure.NODE_CHANGE),
     kernel.NODE_AFFINITY: (Code.NODE_AFFINITY, Cure.NODE_CHANGE),
+    kernel.NODE_TAINTED: (Code.NODE_TAINTED, Cure.NODE_CHANGE),
     kernel.CAPACITY_UNKNOWN: (Code.CAPACITY_UNKNOWN, Cure.NODE_CHANGE),
     kernel.NO_TEMPLATE: (Code.NO_PARTITION_TEMPLATE, Cure.NODE_CHANGE),
     kernel.COMPUTE_TOTAL: (Code.GPU_COMPUTE, Cure.NODE_CHANGE),
@@ -109,7 +109,8 @@ CARD_STAGES = (
     _excluding("isolation-mode", kernel.ISOLATION_UNSUPPORTED, applies=names_isolation),
     _excluding("model", kernel.WRONG_MODEL, applies=lambda asked: _names_models(asked.cards)),
     _excluding("vendor", kernel.WRONG_VENDOR, applies=lambda asked: bool(asked.cards.vendors)),
-    _excluding("node-affinity", kernel.NODE_AFFINITY, applies=lambda asked: asked.nodes != ANY_NODE),
+    _excluding("node-affinity", kernel.NODE_AFFINITY, applies=lambda asked: bool(asked.nodes.required)),
+    _excluding("node-taint", kernel.NODE_TAINTED, applies=lambda _asked: False),
     _excluding("template", kernel.NO_TEMPLATE, applies=lambda asked: asked.cards.isolation is Isolation.PARTITIONED),
     CardStage("isolation-lock", StageKind.CAPACITY, frozenset({kernel.LOCKED})),
     CardStage("users", StageKind.CAPACITY, frozenset({kernel.USER_LIMIT}), lambda asked: asked.shares_cards),

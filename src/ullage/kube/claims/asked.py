@@ -13,7 +13,6 @@ from ullage.model.resources import MILLI
 from ullage.model.topology import ZonePolicy
 from ullage.service.claims import ClaimingPod
 from ullage.wire.document import Document, mapping
-from ullage.wire.dra.claim import tolerations_of
 from ullage.wire.pod.affinity import node_affinity
 from ullage.wire.pod.card_topology import Tier, demanded_links, demanded_tier
 from ullage.wire.pod.containers import pod_amount
@@ -33,7 +32,6 @@ def claiming_pod(pod: Pod, document: Document, domain: str, request: Request | N
         cpu_milli=pod_amount(spec, "cpu", MILLI),
         memory_bytes=pod_amount(spec, "memory", 1),
         nodes=node_affinity(spec),
-        tolerations=tolerations_of(spec),
         policy=near or keys.choice("numa-policy", ZonePolicy),
         links=demanded_links(keys, tier),
         request=request,

@@ -13,11 +13,10 @@ from ullage.kube.claims.taint_rules import TaintRules
 from ullage.kube.claims.unread import UnreadClaims
 from ullage.kube.client.informer import Added, Changed, Delta, Informer, Removed
 from ullage.kube.client.kinds import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
-from ullage.kube.client.objects import KubeNode, Object, Pod
+from ullage.kube.client.objects import Object, Pod
 from ullage.kube.client.served import MISSING, wait_served
 from ullage.kube.context import KubeContext
 from ullage.model.error import InvalidRequest, NotFound, UllageError
-from ullage.model.taint import Taint
 from ullage.service.claims import Claims
 from ullage.service.devices import PoolKey
 from ullage.wire.document import Document
@@ -54,7 +53,7 @@ class DeviceMirror:
         self.slices.subscribe(self._on_slice)
         self.classes.subscribe(self._on_class)
         self.claims.subscribe(self._on_claim)
-        context.followed.nodes.subscribe(self._on_node)
+        context.followed.nodes.subscribe(lambda _delta: self._notify())
 
     async def run(self) -> None:
         def missed(error: UllageError) -> None:
@@ -175,12 +174,3 @@ class DeviceMirror:
         if queue:
             claim = replace(claim, labels={**claim.labels, self._queue_key: queue})
         devices.set_claim(claim)
-
-    def _on_node(self, delta: Delta[KubeNode]) -> None:
-        match delta:
-            case Added(new) | Changed(_, new):
-                taints = (Taint(each.key, each.value, each.effect) for each in new.spec.taints or ())
-                self._claims.set_taints(new.metadata.name, taints)
-            case Removed(last):
-                self._claims.set_taints(last.metadata.name, ())
-        self._notify()

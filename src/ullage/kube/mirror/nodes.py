@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from ullage.core.books.inventory_check import check_card
 from ullage.kube.client.objects import KubeNode as NodeObject
@@ -24,6 +25,7 @@ from ullage.model.node_record import NodeRecord
 from ullage.model.part import Isolation
 from ullage.model.quantity import parse_count
 from ullage.model.resources import MILLI
+from ullage.model.taint import Taint
 from ullage.model.topology import CardPicker, Link, Topology
 from ullage.wire.kubernetes_quantity import parse_quantity
 from ullage.wire.vendors.family import Family
@@ -107,7 +109,24 @@ def node_of(
         gpu_source="kubernetes",
         topology=topology,
         topology_note="; ".join(notes),
+        taints=_excluding_taints(node),
     )
+
+
+def _excluding_taints(node: NodeObject) -> tuple[Taint, ...]:
+    """Return the taints that keep new work off, in order, but those that repeat the state: cordoned, not ready."""
+    if not node.spec.taints:
+        return ()
+    repeated = {"node.kubernetes.io/unschedulable"} if node.spec.unschedulable else set[str]()
+    repeated |= set() if node.ready else {"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"}
+    found = (Taint(each.key, each.value, each.effect) for each in node.spec.taints if each.key not in repeated)
+    return _shared_taints(tuple(sorted((taint for taint in found if taint.excludes), key=str)))
+
+
+@lru_cache(1024)
+def _shared_taints(taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
+    """Return equal taints, which nodes of one kind have in common."""
+    return taints
 
 
 def _within_bounds(gpus: Sequence[Gpu], node: str, notes: list[str]) -> tuple[Gpu, ...]:

@@ -17,10 +17,10 @@ from ullage.model.error import invalid
 from ullage.model.quantity import MAX_INT32, MAX_INT64
 from ullage.model.resources import MILLI
 from ullage.model.slice_device import DeviceId
-from ullage.model.taint import Toleration
 from ullage.wire.document import Document, mapping, mappings, section, sequence, text, whole
 from ullage.wire.kubernetes_quantity import parse_quantity
 from ullage.wire.pod.affinity import node_selector
+from ullage.wire.pod.tolerations import tolerations_of
 
 EXTENDED = "resource.kubernetes.io/extended-resource-claim"
 """The annotation of a claim that a scheduler created for the extended resources of a pod."""
@@ -67,11 +67,6 @@ def extended_claim(pod: Document) -> str:
     status = section(pod, "status")
     made = mapping(status.get("extendedResourceClaimStatus"), "status.extendedResourceClaimStatus")
     return text(made.get("resourceClaimName"))
-
-
-def tolerations_of(spec: Document) -> tuple[Toleration, ...]:
-    """Return the tolerations of a pod, or of a request."""
-    return tuple(_toleration(each) for _, each in mappings(spec.get("tolerations"), "tolerations"))
 
 
 def read_device_class(found: Document) -> DeviceClass:
@@ -189,11 +184,6 @@ def _constraint(raw: Document, path: str) -> Constraint:
     if bool(match) == bool(distinct):
         raise invalid(path, match, "either matchAttribute or distinctAttribute is needed; no other is supported")
     return Constraint(match or distinct, requests, bool(distinct))
-
-
-def _toleration(raw: Document) -> Toleration:
-    operator = text(raw.get("operator")) or "Equal"
-    return Toleration(text(raw.get("key")), operator, text(raw.get("value")), text(raw.get("effect")))
 
 
 def _milli(value: object, path: str) -> int:

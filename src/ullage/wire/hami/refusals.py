@@ -53,7 +53,8 @@ _OF_CARDS: dict[str, tuple[Code, ...]] = {
 _TEXT = {code: text for text, codes in _OF_CARDS.items() for code in codes}
 _ORDER = {text: place for place, text in enumerate(_OF_CARDS)}
 _OF_NODES = frozenset(
-    {Code.CPU, Code.MEMORY, Code.NOT_READY, Code.CORDONED, Code.NODE_AFFINITY, Code.NODE_UNKNOWN, Code.OVERSUBSCRIPTION}
+    {Code.CPU, Code.MEMORY, Code.NOT_READY, Code.CORDONED, Code.NODE_AFFINITY, Code.NODE_TAINTED, Code.NODE_UNKNOWN}
+    | {Code.OVERSUBSCRIPTION}
 )
 """Codes that are reported without numbers of cards, as they apply to all cards of a node."""
 

@@ -1,4 +1,4 @@
-"""The nodeSelector and nodeAffinity of a pod, as terms over labels.
+"""The nodeSelector, nodeAffinity and tolerations of a pod: its conditions on nodes.
 
 podAffinity and podAntiAffinity are left to kube-scheduler, which knows all pods.
 """
@@ -13,6 +13,7 @@ from ullage.model.choice import parse_choice
 from ullage.model.error import InvalidRequest, invalid
 from ullage.model.quantity import check_range
 from ullage.wire.document import Document, mapping, mappings, sequence
+from ullage.wire.pod.tolerations import tolerations_of
 
 _AFFINITY = "spec.affinity.nodeAffinity"
 _AFFINITIES = "nodeAffinity", "podAffinity", "podAntiAffinity"
@@ -25,13 +26,14 @@ _QUOTES = "texts are needed; put it in quotes"
 
 
 def node_affinity(spec: Document) -> NodeAffinity:
-    """Return the terms of a pod; its nodeSelector is part of each required one."""
+    """Return the terms of a pod, its nodeSelector as part of each required one, and its tolerations."""
     selector = _selector(spec.get("nodeSelector"))
     affinity = mapping(mapping(spec.get("affinity"), "spec.affinity").get("nodeAffinity"), _AFFINITY)
     _check_size(spec, affinity)
     required = _required(affinity.get(_REQUIRED), f"{_AFFINITY}.{_REQUIRED}", selector)
     preferred = tuple(_preferred(affinity.get(_PREFERRED), f"{_AFFINITY}.{_PREFERRED}"))
-    return NodeAffinity(required, preferred) if required or preferred else ANY_NODE
+    tolerations = tolerations_of(spec)
+    return NodeAffinity(required, preferred, tolerations) if required or preferred or tolerations else ANY_NODE
 
 
 def prefers_nodes(pod: Document) -> bool:

@@ -11,6 +11,7 @@ from ullage.model.resources import MILLI
 from ullage.model.topology import CPU, MEMORY, ZonePolicy
 from ullage.model.zone_placement import ZonePlacement
 from ullage.wire.document import Document, section
+from ullage.wire.pod.affinity import node_affinity
 from ullage.wire.pod.alignment import alignment_of, needs_of, zone_annotations
 from ullage.wire.pod.containers import pod_amount
 from ullage.wire.pod.keys import DOMAIN, Keys
@@ -37,7 +38,9 @@ def read_aligned(pod: Document, domain: str = DOMAIN, *, align_all: bool = False
     claim = plain_claim(keys, spec)
     if not claim.pod_uid or not alignment.containers or not (asks or align_all):
         return None
-    requirement = ResourceRequirement(cpu_milli, pod_amount(spec, "memory", 1), alignment=alignment)
+    requirement = ResourceRequirement(
+        cpu_milli, pod_amount(spec, "memory", 1), nodes=node_affinity(spec), alignment=alignment
+    )
     return Request(claim.pod_uid, requirement, claim)
 
 
