@@ -253,6 +253,12 @@ def _qos(spec: Mapping[str, Any]) -> str:
     return "Guaranteed" if each and whole and same else "BestEffort"
 
 
+def _is_ready(node: Mapping[str, Any]) -> bool:
+    """Return whether a node is ready: kube-controller-manager removes the taint from it, which this server lacks."""
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    return any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
+
+
 def defaulted(plural: str, body: Mapping[str, Any]) -> Item:
     """A new object with the defaults of its kind."""
     spec = body.get("spec") or {}
@@ -261,7 +267,7 @@ def defaulted(plural: str, body: Mapping[str, Any]) -> Item:
             raise bad("spec.containers: Required value")
         spec = {"schedulerName": "default-scheduler", "terminationGracePeriodSeconds": 30} | spec
         return {**body, "spec": spec, "status": {"phase": "Pending", "qosClass": _qos(spec)}}
-    if plural == "nodes" and not spec.get("taints"):
+    if plural == "nodes" and not spec.get("taints") and not _is_ready(body):
         return {**body, "spec": spec | {"taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}}
     if plural == "poddisruptionbudgets":
         return {**body, "status": {"disruptionsAllowed": 0}}

@@ -379,7 +379,7 @@ async def test_only_nodes_where_the_pod_may_go(server: ApiServer, api: HttpKubeA
         await until(lambda: {event.pod for event in said} == {"p", "q"}, "both are reported")
         reported = {event.pod: event.message for event in said}
         assert "3 of 4 nodes: node-affinity" in reported["p"]
-        assert "1 of 4 nodes: node-taint" in reported["q"]
+        assert "1 of 4 nodes: node-tainted" in reported["q"]
         assert gated(server, "p")
         assert gated(server, "q")
 

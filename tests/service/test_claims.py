@@ -449,12 +449,14 @@ def test_an_allocated_claim_determines_the_node_of_the_others():
 
 def test_where_the_pod_may_not_go_its_claims_are_not_allocated():
     world = World(cards("a", 1), cards("b", 1))
-    world.claims.set_taints("a", [Taint("k", "v", "NoSchedule")])
-    world.cluster.set_nodes([world.node("a"), world.node("b", cordoned=True)])
-    assert str(world.place(claim("u"))) == "1 of 2 nodes: node-cordoned; 1 of 2 nodes: node-taint"
-    assert world.place(claim("u"), tolerations=(Toleration("k", "Exists"),)).node == "a"
-    nowhere = NodeAffinity(((Expression("x", Operator.EXISTS),),))
-    assert "node-affinity" in str(world.place(claim("u"), nodes=nowhere, tolerations=(Toleration("", "Exists"),)))
+    taint = Taint("k", "v", "NoSchedule")
+    world.cluster.set_nodes([world.node("a", taints=(taint,)), world.node("b", cordoned=True)])
+    assert str(world.place(claim("u"))) == "1 of 2 nodes: node-cordoned; 1 of 2 nodes: node-tainted"
+    placed = world.place(claim("u"), nodes=NodeAffinity(tolerations=(Toleration("k", "Exists"),)))
+    assert placed.node == "a"
+    assert world.claims.hold(placed) is None
+    nowhere = NodeAffinity(((Expression("x", Operator.EXISTS),),), tolerations=(Toleration("", "Exists"),))
+    assert "node-affinity" in str(world.place(claim("u"), nodes=nowhere))
 
 
 def test_a_node_without_room_for_its_cpus_is_refused_by_the_books():
@@ -600,8 +602,6 @@ class Changes:
         found = Claims(self.world.cluster, self.world.devices, self.takes)
         for each in ("any", DRIVER, "nic", "far"):
             found.set_class(each, DeviceClass(each, (each,)))
-        for node, reported in self.taints.items():
-            found.set_taints(node, reported)
         return found
 
     def step(self):
@@ -617,8 +617,8 @@ class Changes:
             self.world.devices.remove_claim(self.there.pop(self.draw.randrange(len(self.there))))
 
     def taint(self, node):
-        self.taints[node] = [Taint("k", "v", "NoSchedule")] if self.draw.random() < 0.5 else []
-        self.world.claims.set_taints(node, self.taints[node])
+        self.taints[node] = (Taint("k", "v", "NoSchedule"),) if self.draw.random() < 0.5 else ()
+        self.world.cluster.set_nodes(self.world.node(each, taints=self.taints.get(each, ())) for each in self.nodes)
 
     def crowd(self, node):
         self.world.cluster.set_other_usage(node, OtherUsage(self.draw.choice([0, 63_000])))
