@@ -1,6 +1,6 @@
 """Pods without cards that are aligned to zones: their offers, their places, and what they hold.
 
-Zones alone refuse a node here: kube-scheduler counts CPU, memory and devices of these pods itself.
+Zones, labels and taints refuse a node here: kube-scheduler counts CPU, memory and devices of these pods itself.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from ullage.core.placing.decision import Refusal
 from ullage.core.placing.offers import NodeRefusal
 from ullage.core.verdict.sentences import MEANINGS
 from ullage.kube.context import KubeContext
+from ullage.model.affinity import EVERY_NODE
 from ullage.model.allocation import Allocation, AllocationState
 from ullage.model.claim import Request
 from ullage.model.error import Conflict, UllageError
@@ -46,7 +47,7 @@ class AlignedPods:
         return read_aligned(pod, self._domain, align_all=self._align_all)
 
     def offers(self, request: Request, nodes: Sequence[str], *, expected: bool) -> NodeOffers:
-        """Return which nodes fit by zones. A node that is not in the books fits if the pod need not be aligned."""
+        """Return which nodes fit by zones, labels and taints. A node that is not in the books fits if the pod need not be aligned."""
         found = self._cluster.offers(request, nodes, expected=expected)
         if request.requirement.alignment.required:
             return found
@@ -97,7 +98,7 @@ class AlignedPods:
         known = self._cluster.held(request.uid)
         if known is None and node in self._cluster.allocator.fleet.row_of:
             try:
-                found = self._cluster.reserve(request, node)
+                found = self._cluster.reserve(_regardless(request), node)
             except UllageError:
                 return
             if isinstance(found, Allocation) and found.state is AllocationState.ASSUMED:
@@ -119,3 +120,8 @@ def refusal_sentence(refusal: NodeRefusal) -> str:
     """Return why zones refuse a node: the code, and what it means."""
     codes = Counter(rejection.code for rejection in refusal.rejections)
     return "; ".join(f"{code}: {MEANINGS[code]}" for code in codes)
+
+
+def _regardless(request: Request) -> Request:
+    """Return the request of a pod that is on its node, whatever the labels and taints of that are by now."""
+    return replace(request, requirement=replace(request.requirement, nodes=EVERY_NODE))

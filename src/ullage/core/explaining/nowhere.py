@@ -20,6 +20,7 @@ from ullage.core.placing.nomination import NO_NOMINATIONS, Nominations
 from ullage.core.placing.offers import NodeRefusal, offers
 from ullage.core.placing.rules import Rules
 from ullage.core.verdict.cards import exclusion_of, refusal_of
+from ullage.core.verdict.nodes import unsuited
 from ullage.core.verdict.zone_remedy import nearest_changes
 from ullage.model.claim import Request
 from ullage.model.gpu import Gpu
@@ -223,7 +224,9 @@ def _closest(fleet: Fleet, rules: Rules, request: Request, *, key: tuple[Code, C
     stages = find(fleet, rules, request, fleet.cards_on(nearest)).stages
     there = [each for stage in stages for each in stage.removed if each.code is code and each.cure is cure]
     there = there or [each for stage in stages for each in stage.removed if each.code is code]
-    best = min(there, key=_short_by, default=plain)
+    by_node = unsuited(fleet.nodes[nearest], request.requirement.nodes)  # of a request without cards no stage says it
+    default = by_node if by_node is not None and by_node.code is code else plain
+    best = min(there, key=_short_by, default=default)
     return best if cure is Cure.CAPACITY else of_empty_card(fleet, best)
 
 

@@ -43,8 +43,11 @@ Why = tuple[Rejection, ...]
 def check_quota(
     fleet: Fleet, rules: Rules, request: Request, cards: Sequence[int], used: Used | None = None
 ) -> tuple[Rejection, ...]:
-    """Return why quotas refuse a request on these cards, as many as it requests; empty if they allow it."""
-    if not rules.quotas.levels(request.claim.quota_name):
+    """Return why quotas refuse a request on these cards, as many as it requests; empty if they allow it.
+
+    Quotas count nothing of a request without cards.
+    """
+    if not cards or not rules.quotas.levels(request.claim.quota_name):
         return ()
     asked = asked_on(fleet, request, cards)
     return rules.quotas.check(fleet.usage if used is None else used, request.claim.quota_name, asked)

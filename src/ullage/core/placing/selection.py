@@ -80,13 +80,13 @@ class _Case:
 
     @cached_property
     def _most(self) -> Asked | None:
-        """Return the most that one request counts in quotas on any cards; None if it fits nowhere.
+        """Return the most that one request counts in quotas on any cards; None if it fits nowhere or needs no card.
 
         Cards of one kind count the same, so one card of each kind is examined, as if all cards of the request were of
         that kind: no mixture counts more than the largest of these.
         """
         kinds, count = shape_of(self._fleet, self._asked).kinds, self._asked.gpu_count
-        asked = [asked_on(self._fleet, self._request, [card] * count) for card in kinds]
+        asked = [asked_on(self._fleet, self._request, [card] * count) for card in kinds if count]
         return reduce(Asked.most, asked) if asked else None
 
     def table(self) -> Table:
