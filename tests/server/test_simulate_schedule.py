@@ -1,6 +1,7 @@
 """The simulated placement of a pod and the report of cards, as bodies."""
 
 import json
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -19,6 +20,7 @@ from ullage.model.node import Node
 from ullage.model.part import CardSelector, Isolation, Part
 from ullage.model.quota import Caps, Quota
 from ullage.model.request import ResourceRequirement
+from ullage.model.taint import Taint
 from ullage.server.simulation import allocation_report, simulate_schedule
 
 GI = 2**30
@@ -115,6 +117,20 @@ def test_node_terms_are_respected():
     assert answer["error"]["code"] == "node-affinity"
     assert stages(answer)["node-affinity"]["FilterName"] == "NodeAffinityFilter"
     assert simulated(spec={"nodeSelector": {"zone": "a"}}, tflops_request="1")["error"] is None
+
+
+def test_taints_are_respected():
+    taint = Taint("dedicated", "team-a", "NoSchedule")
+    fleet = Fleet(replace(node, taints=(taint,)) for node in a_fleet().nodes)
+    allocator = FleetAllocator(fleet, Rules())
+    allocator.set_ready()
+    answer = simulated(allocator, tflops_request="1")
+    assert answer["error"]["code"] == "node-tainted"
+    assert stages(answer)["node-taint"]["Removed"][0]["message"].endswith("dedicated=team-a:NoSchedule on node node-1")
+    tolerates = {"tolerations": [{"key": "dedicated", "operator": "Exists"}]}
+    tolerated = simulated(allocator, spec=tolerates, tflops_request="1")
+    assert tolerated["error"] is None
+    assert "node-taint" not in stages(tolerated)
 
 
 def test_the_same_question_has_the_same_answer_and_changes_nothing():

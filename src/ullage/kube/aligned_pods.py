@@ -47,7 +47,10 @@ class AlignedPods:
         return read_aligned(pod, self._domain, align_all=self._align_all)
 
     def offers(self, request: Request, nodes: Sequence[str], *, expected: bool) -> NodeOffers:
-        """Return which nodes fit by zones, labels and taints. A node that is not in the books fits if the pod need not be aligned."""
+        """Return which nodes fit by zones, labels and taints.
+
+        A node that is not in the books fits if the pod need not be aligned.
+        """
         found = self._cluster.offers(request, nodes, expected=expected)
         if request.requirement.alignment.required:
             return found

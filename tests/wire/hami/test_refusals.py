@@ -116,6 +116,7 @@ def test_names_types_and_mutex():
         (Rejection(Code.WORKER_CAP, Cure.CAPACITY, gpu="a"), "1/2 CardTimeSlicingExhausted"),
         (Rejection(Code.NOT_ALIGNED, Cure.CAPACITY, gpu="a"), "1/2 NumaNotFit"),
         (Rejection(Code.NOT_READY, Cure.NODE_CHANGE, gpu="a"), "node-not-ready"),
+        (Rejection(Code.NODE_TAINTED, Cure.NODE_CHANGE, gpu="a"), "node-tainted"),
     ],
 )
 def test_each_rejection_has_its_text(rejection, text):

@@ -161,7 +161,7 @@ def _wanted(name: str, raw: Document, path: str) -> DeviceAlternative:
         _selectors(raw, path),
         None if mode == _ALL else whole(raw.get("count"), f"{path}.count", MAX_INT32) or 1,
         admin=raw.get("adminAccess") is True,
-        tolerations=tolerations_of(raw),
+        tolerations=tolerations_of(raw, f"{path}.tolerations"),
         capacity={str(key): _milli(amount, f"{path}.capacity.requests.{key}") for key, amount in capacity.items()},
     )
 

@@ -10,7 +10,7 @@ from ullage.wire.document import Document, mappings, text
 _MOST = 1024
 
 
-def tolerations_of(spec: Document) -> tuple[Toleration, ...]:
+def tolerations_of(spec: Document, path: str = "spec.tolerations") -> tuple[Toleration, ...]:
     """Return the tolerations in the given order. Equal ones of many pods are kept once.
 
     Raises:
@@ -18,7 +18,7 @@ def tolerations_of(spec: Document) -> tuple[Toleration, ...]:
 
     """
     listed = spec.get("tolerations")
-    return _shared(tuple(_toleration(each) for _, each in mappings(listed, "tolerations"))) if listed else ()
+    return _shared(tuple(_toleration(each) for _, each in mappings(listed, path))) if listed else ()
 
 
 def _toleration(raw: Document) -> Toleration:
