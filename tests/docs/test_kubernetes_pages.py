@@ -136,11 +136,19 @@ def test_settings_are_read(tmp_path: Path, page: str) -> None:
 
 
 def test_the_pod_in_a_queue_waits_behind_a_gate(tmp_path: Path) -> None:
-    (pod,), (text,) = objects(WAIT), blocks(WAIT, "toml")
-    (tmp_path / "ullage.toml").write_text(text)
-    read = read_settings(tmp_path / "ullage.toml")
-    webhook = Webhook(AdmissionSettings(queues=read.kube.queues, tree=read.share_tree()))
-    assert admitted(pod, webhook)["spec"]["schedulingGates"] == [{"name": gate_of("ullage.io")}]
+    (pod,), (gated, direct) = objects(WAIT), blocks(WAIT, "toml")
+    spec = admitted(pod, _webhook(tmp_path, gated))["spec"]
+    assert (spec["schedulerName"], spec["schedulingGates"]) == ("ullage", [{"name": gate_of("ullage.io")}])
+    spec = admitted(pod, _webhook(tmp_path, direct))["spec"]
+    assert spec["schedulerName"] == "ullage-direct"
+    assert "schedulingGates" not in spec
+
+
+def _webhook(folder: Path, text: str) -> Webhook:
+    (folder / "ullage.toml").write_text(text)
+    read = read_settings(folder / "ullage.toml")
+    binds = read.kube.binder == "ullage"
+    return Webhook(AdmissionSettings(queues=read.kube.queues, tree=read.share_tree(), binds_itself=binds))
 
 
 def test_the_group_with_subgroups_is_read() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 from typing import Any
 
 import pytest
@@ -10,11 +12,14 @@ import pytest
 from tests.kube.api_server import ApiServer, Canned
 from tests.kube.conftest import until
 from tests.kube.hami_node import hami_node
+from tests.kube.patches import apply_operations
 from tests.kube.test_events import recorded
 from tests.kube.test_front import GPU, a_node, a_pod, put
 from tests.kube.test_queue_admission import GATE, Story, pods_of, story
 from ullage.kube.client.http import HttpKubeApi
+from ullage.kube.webhook.webhook import AdmissionSettings, Webhook
 from ullage.model.queue import Queue, parse_queue
+from ullage.wire.admission import read_review
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
 
@@ -213,3 +218,55 @@ async def test_a_pod_is_kept_away_by_the_anti_affinity_of_those_that_run(server:
         await until(lambda: "q" in up.bound, "the other one goes")
         up.end("alone")
         await until(lambda: "p" in up.bound, "it goes when that has ended")
+
+
+async def test_a_tainted_node_is_for_pods_that_tolerate_it(server: ApiServer, api: HttpKubeApi) -> None:
+    put(server, "nodes", a_node("a", 2, taints=[{"key": "team", "value": "x", "effect": "NoSchedule"}]))
+    able = direct("able")
+    able["spec"]["tolerations"] = [{"key": "team", "operator": "Equal", "value": "x"}]
+    put(server, "pods", able, direct("other"))
+    async with story(server, api) as up:
+        await until(lambda: up.bound == {"able"}, "who tolerates it goes")
+        await up.reported("other", "node-tainted: ")
+
+
+def reviewed(pod: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """The patched pod, and the outcome."""
+    request = {"uid": "r", "operation": "CREATE", "kind": {"kind": "Pod", "version": "v1"}, "namespace": "default"}
+    asked = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {**request, "object": pod}}
+    webhook = Webhook(AdmissionSettings(queues="named", binds_itself=True))
+    answer, outcome = webhook.answer(read_review(json.dumps(asked).encode()))
+    response = json.loads(answer)["response"]
+    patch = json.loads(base64.b64decode(response["patch"])) if "patch" in response else []
+    return apply_operations(pod, patch), f"{outcome} {response.get('status', {}).get('message', '')}"
+
+
+def asking(**spec: Any) -> dict[str, Any]:
+    pod = direct("p")
+    del pod["spec"]["schedulerName"]
+    pod["spec"] |= spec
+    return pod
+
+
+def test_the_webhook_has_pods_of_queues_bound_directly_unless_they_need_kube_scheduler() -> None:
+    pod, _ = reviewed(asking())
+    assert pod["spec"]["schedulerName"] == "ullage-direct"
+    assert "schedulingGates" not in pod["spec"]
+    again, _ = reviewed(pod)
+    assert again == pod
+    gated, _ = reviewed(asking(volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]))
+    assert (gated["spec"]["schedulerName"], gated["spec"]["schedulingGates"]) == ("ullage", [{"name": GATE}])
+    without = asking()
+    del without["metadata"]["labels"][GATE]
+    alone, _ = reviewed(without)
+    assert alone["spec"]["schedulerName"] == "ullage"
+    assert "schedulingGates" not in alone["spec"]
+
+
+def test_the_webhook_refuses_a_pod_that_names_the_direct_scheduler_and_needs_another() -> None:
+    (container,) = a_pod("p")["spec"]["containers"]
+    container["ports"] = [{"containerPort": 80, "hostPort": 80}]
+    _, outcome = reviewed(asking(schedulerName="ullage-direct", containers=[container]))
+    assert outcome.startswith("invalid-request")
+    assert "spec.containers[0].ports[0].hostPort" in outcome
+    assert "name ullage as spec.schedulerName" in outcome

@@ -9,6 +9,7 @@ from ullage.core.admitting.quorum import Quorum
 from ullage.core.admitting.turns import Running, Unit
 from ullage.core.books.fleet import Fleet
 from ullage.core.placing.decision import Refusal
+from ullage.core.verdict.nodes import unsuited
 from ullage.model.claim import GangClaim, Request
 from ullage.model.family_ids import uid_of
 from ullage.model.nomination import Nomination
@@ -175,3 +176,11 @@ def _whole(key: str, pods: Sequence[GatedPod], *, begun: bool) -> Unit:
     """Return a gang as one unit, in the queue of its oldest member."""
     first = min(pods, key=lambda pod: pod.age)
     return Unit(f"gang {key}", first.queue, tuple(pod.request for pod in pods), first.since, begun=begun)
+
+
+def holds(fleet: Fleet, promise: Nomination) -> bool:
+    """Return whether the node still takes the pod, and the cards are there."""
+    row = fleet.row_of.get(promise.node)
+    if row is None or unsuited(fleet.nodes[row], promise.request.requirement.nodes) is not None:
+        return False
+    return bool(fleet.schedulable[row]) and all(uuid in fleet.card_of for uuid in promise.gpus)

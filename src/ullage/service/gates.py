@@ -23,14 +23,13 @@ from ullage.core.placing.decision import Choice, Refusal
 from ullage.core.placing.draft import place_run
 from ullage.core.placing.rules import Rules
 from ullage.core.placing.subgroups import Neighbours, nodes_by_subgroup, rows_near
-from ullage.core.verdict.nodes import unsuited
 from ullage.model.affinity import NODE_NAME
 from ullage.model.claim import Claim, GangClaim, Request
 from ullage.model.nomination import Nomination
 from ullage.model.queue import Queue
 from ullage.model.request import ResourceRequirement
 from ullage.service.cluster import Cluster
-from ullage.service.gated import GatedPod, Members, QueueFigures, Standing
+from ullage.service.gated import GatedPod, Members, QueueFigures, Standing, holds
 from ullage.service.kept_away import KeptAway, Repelling
 from ullage.service.queue_holdings import QueueHoldings, QueueOf
 
@@ -334,7 +333,7 @@ class Gates:
         for uid, pod in self._pods.items():
             if pod.promise is None or uid in fleet.ledger:
                 continue
-            if not _holds(fleet, pod.promise) or pod.promise.node in self._cluster.rejected_by(pod.request):
+            if not holds(fleet, pod.promise) or pod.promise.node in self._cluster.rejected_by(pod.request):
                 self._take_back(uid, pod)
             elif nominations.of(uid) != pod.promise:  # it was to be placed, and that failed
                 self._cluster.promise(pod.promise)
@@ -492,11 +491,3 @@ class Gates:
 
     def _figures_of(self, queue: str) -> QueueFigures:
         return self._figures.setdefault(queue, QueueFigures())
-
-
-def _holds(fleet: Fleet, promise: Nomination) -> bool:
-    """Return whether the node still takes the pod, and the cards are there."""
-    row = fleet.row_of.get(promise.node)
-    if row is None or unsuited(fleet.nodes[row], promise.request.requirement.nodes) is not None:
-        return False
-    return bool(fleet.schedulable[row]) and all(uuid in fleet.card_of for uuid in promise.gpus)
