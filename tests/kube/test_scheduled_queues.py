@@ -118,3 +118,19 @@ async def test_subgroups_of_kai_start_together_each_in_its_rack(scheduled: tuple
                 **{f"three-{n}": "b" for n in range(3)},
                 **{f"two-{n}": "a" for n in range(2)},
             }
+
+
+async def test_pods_that_need_no_kube_scheduler_and_others_share_the_cards(scheduled: tuple[ControlPlane, int]) -> None:
+    plane, port = scheduled
+    direct = [waiting(f"x{n}", "x") for n in range(6)]
+    for pod in direct:
+        del pod["spec"]["schedulingGates"]
+        pod["spec"]["schedulerName"] = "ullage-direct"
+    async with machines(plane, m=4) as (api, kubelets, watched):
+        await create(api, *direct, *(waiting(f"y{n}", "y") for n in range(6)))
+        async with answering(api, port, *QUEUES):
+            await until(lambda: len(watched.cards()) == 4, "every card is used", 120)
+            assert queues(watched) == {"x": 3, "y": 1}
+            await finish(kubelets, watched, "x", "y")
+            await until(lambda: watched.phases()["Succeeded"] >= 4, "they are done", 60)
+            await until(lambda: len(watched.cards()) == 4, "every card is used again", 120)
