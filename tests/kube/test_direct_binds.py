@@ -155,11 +155,14 @@ async def test_a_restart_goes_on_with_those_that_wait(server: ApiServer, api: Ht
 
 async def test_followers_bind_nothing(server: ApiServer, api: HttpKubeApi) -> None:
     put(server, "nodes", a_node("a", 1))
-    put(server, "pods", direct("p"))
-    async with story(server, api, leads=False) as follower:
-        await until(lambda: len(follower.front.pods.objects) == 1, "it is heard of")
-        await asyncio.sleep(0)
-        assert not follower.bound or follower.front.candidate.epoch is not None
+    async with story(server, api):
+        put(server, "pods", direct("p", 2))
+        async with story(server, api, leads=False) as follower:
+            await until(lambda: len(follower.front.pods.objects) == 1, "it is heard of")
+            put(server, "nodes", a_node("b", 2))
+            await until(lambda: "p" in follower.bound, "the leader binds it")
+            assert not follower.front.admission.gates.places()
+            assert [path for path in writes_about(server, "p") if path == "binding"] == ["binding"]
 
 
 async def test_limits_of_queues_hold(server: ApiServer, api: HttpKubeApi) -> None:
