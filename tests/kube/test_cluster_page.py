@@ -126,6 +126,28 @@ async def test_a_pod_that_waits_has_its_reason_and_is_gone_when_it_is_placed(ser
         assert (await up.waiting()).keys() == {"train"}
 
 
+async def test_a_pod_that_is_bound_without_kube_scheduler_has_its_reason_too(server: ApiServer, api: HttpKubeApi):
+    put(server, "nodes", a_node("a", 2))
+    large, claiming = a_pod("large", 3), a_pod("claiming")
+    for pod in (large, claiming):
+        pod["spec"]["schedulerName"] = "ullage-direct"
+    claiming["spec"]["volumes"] = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
+    put(server, "pods", large, claiming)
+    async with page(server, api) as up:
+        await until(lambda: "not-enough-gpus-on-node" in note(up, "large"), "one waits for cards")
+        await until(lambda: "persistentVolumeClaim" in note(up, "claiming"), "one needs kube-scheduler")
+        found = await up.waiting()
+        assert found.keys() == {"large", "claiming"}
+        assert found["large"].reason == "not-enough-gpus-on-node"
+        assert "persistentVolumeClaim" in found["claiming"].message
+
+
+def note(up: Page, name: str) -> str:
+    """Why a pod waits, as it says itself."""
+    pod = up.front.pods.objects.get(("default", name))
+    return "" if pod is None else str((pod.metadata.annotations or {}).get("ullage.io/queue-waits", ""))
+
+
 async def test_queues_count_those_below_them_and_pods_have_their_position(server: ApiServer, api: HttpKubeApi):
     put(server, "nodes", a_node("a", 3))
     pods = [waiting(f"p{number}", queue="research") for number in range(4)]

@@ -1,4 +1,4 @@
-"""Nodes that pods keep other pods off, against the rule worked out anew over all objects after every event."""
+"""Nodes that pods keep other pods off, against the rule computed over all objects after every event."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ class World:
     def __init__(self) -> None:
         self.nodes, self.pods, self.namespaces = FakeInformer(NODES), FakeInformer(PODS), FakeInformer(NAMESPACES)
         self.errors: list[tuple[str, str, str]] = []
-        self.index = self.anew()
+        self.index = self.rebuilt()
 
-    def anew(self) -> RepellingPods:
+    def rebuilt(self) -> RepellingPods:
         followed = Followed(*map(cast("Any", lambda it: it), (self.nodes, self.pods, self.namespaces, None)))
         return RepellingPods(context_of(followed, self.errors))
 
@@ -330,7 +330,7 @@ EVENTS = st.one_of(
 
 @settings(max_examples=300)
 @given(st.lists(CREATED, min_size=2, max_size=4), st.lists(EVENTS, min_size=8, max_size=25))
-def test_after_every_event_the_answer_is_that_of_the_rule_and_of_an_index_built_anew(
+def test_after_every_event_the_answer_is_that_of_the_rule_and_of_an_index_built_again(
     first: list[Event], events: list[Event]
 ) -> None:
     world = World()
@@ -338,11 +338,11 @@ def test_after_every_event_the_answer_is_that_of_the_rule_and_of_an_index_built_
         world.nodes.put(a_node(name, zone="x" if name == "n1" else "y", rack="x"))
     for happen in (*first, *events):
         happen(world)
-        anew = world.anew()
+        rebuilt = world.rebuilt()
         for namespace, labels in ASKED:
             expected = by_the_rule(world, namespace, labels)
             assert world.repelled(namespace=namespace, **labels) == expected
-            assert world.repelled(anew, namespace=namespace, **labels) == expected
+            assert world.repelled(rebuilt, namespace=namespace, **labels) == expected
     assert world.errors == []
     for namespace, name in list(world.pods.objects):
         world.pods.drop(name, namespace)

@@ -192,7 +192,7 @@ class KubeProcess:
     def _page(self, front: Front) -> CompleteRequests:
         from ullage.bootstrap.cluster_page.routes import cluster_page  # noqa: PLC0415 - few processes have a page
 
-        app = cluster_page(front, ClusterSettings(self._queues.tree, self._section.scheduler_name))
+        app = cluster_page(front, ClusterSettings(self._queues.tree))
         return CompleteRequests(app, most_bytes=MOST_PLAN_BYTES, at_once=CALLS_AT_ONCE)
 
     async def _lead(self, front: Front, serving: dict[str, KubeServer]) -> int:

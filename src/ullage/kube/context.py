@@ -54,6 +54,10 @@ class KubeContext:
         """Return whether this process binds a pod, as the name of its scheduler says."""
         return bool(self.scheduler) and pod.spec.scheduler_name in (self.scheduler, self.direct_scheduler)
 
+    def is_direct(self, pod: Pod) -> bool:
+        """Return whether this process binds a pod without kube-scheduler, once it has no gate."""
+        return bool(self.scheduler) and pod.spec.scheduler_name == self.direct_scheduler
+
     @property
     def domain(self) -> str:
         return self.pod_settings.domain

@@ -23,6 +23,7 @@ from ullage.server.routes import LongBody
 from ullage.wire import simulation as wire
 from ullage.wire.allocation_report import AllocationEntry, AllocationReport, CardEntry, Worker
 from ullage.wire.dialect import PodReader, PodSettings
+from ullage.wire.direct_pods import direct_scheduler
 from ullage.wire.pod import (
     DOMAIN,
     PLAIN_DEFAULTS,
@@ -36,8 +37,8 @@ from ullage.wire.pod import (
 )
 from ullage.wire.unread_words import check_misspelt, unread_words
 
-SCHEDULERS = ("ullage",)
-"""Names of the scheduler whose pods are simulated."""
+SCHEDULERS = ("ullage", direct_scheduler("ullage"))
+"""The names of schedulers in the pods that are simulated."""
 
 _NOT_CREATED = "simulated"
 """The uid of a pod that does not have one yet."""

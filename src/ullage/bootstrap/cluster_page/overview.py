@@ -53,6 +53,8 @@ class _Pods(NamedTuple):
     events: Mapping[str, PodEvent]
     standings: Mapping[str, Standing]
     read: PodReader
+    is_own: Callable[[Pod], bool]
+    is_direct: Callable[[Pod], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class OverviewFacts:
 
     def body(self) -> wire.ClusterOverview:
         """Return the overview. This takes long on many nodes."""
-        waiting, count = _waiting(self.pods, self.settings.scheduler, self.fleet.ledger)
+        waiting, count = _waiting(self.pods, self.fleet.ledger)
         return wire.ClusterOverview(
             at=self.at,
             front=self.front,
@@ -107,6 +109,8 @@ class OverviewFacts:
                 front.events.latest(),
                 dict(gates.standings()),
                 PodReader(front.context.pod_settings),
+                is_own=front.context.is_own,
+                is_direct=front.context.is_direct,
             ),
             bindings=bindings,
         )
@@ -231,7 +235,7 @@ class _Queues:
 # --- pods that wait ---
 
 
-def _waiting(pods: _Pods, scheduler: str, placed: Container[str]) -> tuple[list[wire.WaitingPodBody], int]:
+def _waiting(pods: _Pods, placed: Container[str]) -> tuple[list[wire.WaitingPodBody], int]:
     """Return the first pods that wait, by priority and age, and the number of all. Those `placed` are being bound."""
     gate = gate_of(pods.read.settings.domain)
 
@@ -240,7 +244,7 @@ def _waiting(pods: _Pods, scheduler: str, placed: Container[str]) -> tuple[list[
         if spec.node_name or pod.finished or pod.terminating or uid in placed:
             return False
         gated = any(each.name == gate for each in spec.scheduling_gates or ())
-        return gated or spec.scheduler_name == scheduler or uid in pods.events
+        return gated or pods.is_own(pod) or uid in pods.events
 
     waiting = list(filter(waits, pods.all))
     waiting.sort(key=lambda pod: (-(pod.spec.priority or 0), pod.metadata.creation_timestamp or "", pod.key))
@@ -271,9 +275,9 @@ def _waiting_pod(pod: Pod, pods: _Pods) -> wire.WaitingPodBody:
 
 
 def _reason(pod: Pod, pods: _Pods) -> tuple[str, str]:
-    """Return why a pod waits: its annotation while a gate holds it, else its last event, else its condition."""
+    """Return why a pod waits: its annotation while it waits in a queue, else its last event, else its condition."""
     noted = reason_of(pod.metadata.annotations or {}, pods.read.settings.domain)
-    if noted and pod.spec.scheduling_gates:
+    if noted and (pod.spec.scheduling_gates or pods.is_direct(pod)):
         code, _, text = noted.partition(": ")
         return code, text
     event = pods.events.get(pod.metadata.uid)

@@ -9,7 +9,6 @@ from ullage.model.queue import Queue
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
-    """The configured queues, and the name of the scheduler whose pods are shown while they wait."""
+    """The configured queues."""
 
     queues: tuple[Queue, ...] = ()
-    scheduler: str = "ullage"

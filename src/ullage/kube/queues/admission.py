@@ -92,7 +92,7 @@ class AdmissionController:
         self._candidate, self._read_pod = context.candidate, context.read_pod
         self._namespaces, self._domain = context.followed.namespaces, context.domain
         self._settings, self._scheduler = context.pod_settings, context.scheduler
-        self._direct = context.direct_scheduler
+        self._is_direct = context.is_direct
         self._record_event, self._clock, self._pause = context.record_event, context.clock, context.pause
         self._informer, self._on_error = context.followed.pods, context.on_error
         self._nominates = True
@@ -137,10 +137,6 @@ class AdmissionController:
     def pod(self, uid: str) -> Pod | None:
         """Return a pod that waits or was admitted and has no node; None if it is none of these."""
         return self._pods.get(uid)
-
-    def is_direct(self, pod: Pod) -> bool:
-        """Return whether a pod is bound here, without kube-scheduler, once it has no gate."""
-        return bool(self._direct) and pod.spec.scheduler_name == self._direct
 
     def _on_node(self, delta: Delta[KubeNode]) -> None:
         if not isinstance(delta, Changed):
@@ -211,9 +207,9 @@ class AdmissionController:
             self.gates.placed(uid, gang, pod.spec.node_name)
             for each in further_ids(uid):
                 self.gates.placed(each)
-        elif not others and (gated or place or self.is_direct(pod)):  # claims are allocated after admission
+        elif not others and (gated or place or self._is_direct(pod)):  # claims are allocated after admission
             self._pods[uid] = pod
-            self._enter_waiting(pod, place, gated=gated or self.is_direct(pod))
+            self._enter_waiting(pod, place, gated=gated or self._is_direct(pod))
         else:
             self._forget(uid)  # another gate holds it, or it never waited here
 
@@ -243,7 +239,7 @@ class AdmissionController:
         self._free.discard(uid)
         try:
             asked = self._read_pod(pod.document)
-            if self.is_direct(pod):
+            if self._is_direct(pod):
                 check_direct(pod.document, asked, self._settings, self._scheduler)
             if asked is None or self._at_once(pod.metadata.namespace):
                 self._free.add(uid)
@@ -286,7 +282,7 @@ class AdmissionController:
     def _hand_out(self, places: dict[str, str]) -> None:
         """Have gates opened, and pods of the direct scheduler without a gate bound."""
         ready = (uid for uid in places if (pod := self._pods.get(uid)) and not pod.spec.scheduling_gates)
-        direct = {uid: places.pop(uid) for uid in list(ready) if self.is_direct(self._pods[uid])}
+        direct = {uid: places.pop(uid) for uid in list(ready) if self._is_direct(self._pods[uid])}
         for listener in self._on_places:
             listener(direct)
         self._to_open = places

@@ -40,6 +40,7 @@ class DirectBinds:
         extender: Extender,
         preemptor: Preemptor | None = None,
     ) -> None:
+        self._context = context
         self._cluster, self._nodes, self._term = context.cluster, context.followed.nodes, term
         self._admission, self._extender, self._preemptor = admission, extender, preemptor
         self._places: Mapping[str, str] = {}
@@ -110,4 +111,4 @@ class DirectBinds:
 
     def _is_direct(self, uid: str) -> bool:
         pod = self._admission.pod(uid)
-        return pod is not None and self._admission.is_direct(pod)
+        return pod is not None and self._context.is_direct(pod)
