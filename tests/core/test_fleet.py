@@ -6,6 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -35,6 +36,14 @@ def content(fleet: Fleet) -> tuple[object, ...]:
     return (*(getattr(fleet, name).tolist() for name in COLUMNS), dict(fleet.ledger), set(fleet.leaving))
 
 
+def content_of_row(fleet: Fleet, row: int) -> tuple[object, ...]:
+    """Return all that is known of a node, without when it changed."""
+    columns = sorted(set(range(at.NODE_COLUMNS)) - {at.CHANGED, at.FREED, at.BEFORE, at.AFTER})
+    cards = fleet.cards_on(row)
+    held = [tuple(sorted(fleet.holders[card])) for card in cards]
+    return *fleet.node_rows[row, columns].tolist(), str(fleet.card_rows[cards.start : cards.stop].tolist()), *held
+
+
 def an_allocation(name: str, node: str = "n1", resreq: str = "cpu=1", *cards: str) -> Allocation:
     return Allocation(name, node, ResourceRequirement.from_string(resreq), cards)
 
@@ -47,6 +56,7 @@ class Journal(RuleBasedStateMachine):
         self.fleet = Fleet(NODES)
         self.trials: list[tuple[int, tuple[object, ...]]] = []
         self.named = 0
+        self.numbered: dict[tuple[int, int], tuple[object, ...]] = {}
 
     @rule(
         node=st.sampled_from(["n1", "n2", "n3", "gone"]),
@@ -70,6 +80,11 @@ class Journal(RuleBasedStateMachine):
             assert content(self.fleet) == before
         else:
             self.fleet.charge(allocation, force=force)  # force: cpu and memory may go below zero
+
+    @rule(cards=st.integers(0, 2))
+    def place(self, cards):
+        Placer(self.fleet, Policy()).place(f"a{self.named}", ResourceRequirement.of(cpu=1, gpu=cards))
+        self.named += 1
 
     @precondition(lambda self: self.fleet.ledger)
     @rule(data=st.data())
@@ -135,6 +150,14 @@ class Journal(RuleBasedStateMachine):
         assert content(self.fleet) == before
 
     @invariant()
+    def a_row_with_the_same_number_has_the_same_content(self):
+        if hasattr(self, "fleet"):
+            for row, number in enumerate(self.fleet.contents.of(np.arange(len(NODES))).tolist()):
+                assert number == self.fleet.contents.of_row(row)
+                found = content_of_row(self.fleet, row)
+                assert self.numbered.setdefault((row, number), found) == found
+
+    @invariant()
     def columns_equal_inventory_minus_ledger(self):
         if hasattr(self, "fleet"):
             rebuilt = Fleet(NODES).rebuilt(NODES)
@@ -170,6 +193,23 @@ def test_nested_trials_come_back_step_by_step():
     assert content(fleet) == middle
     fleet.rollback(outer)
     assert content(fleet) == start
+
+
+def test_a_row_that_a_trial_gave_back_has_its_number_again():
+    fleet, rows = Fleet(NODES), np.arange(len(NODES))
+    fleet.charge(an_allocation("a", "n1", "cpu=1,gpu=1", "GPU-n1-0"))
+    before, outer = fleet.contents.of(rows).tolist(), fleet.checkpoint()
+    fleet.release("a")
+    within, inner = fleet.contents.of(rows).tolist(), fleet.checkpoint()
+    assert within[1:] == before[1:]
+    assert within[0] != before[0]
+    fleet.charge(an_allocation("b", "n1", "cpu=2,gpu=2", "GPU-n1-0", "GPU-n1-1"))
+    fleet.rollback(inner)
+    assert fleet.contents.of(rows).tolist() == within
+    fleet.rollback(outer)
+    assert fleet.contents.of(rows).tolist() == before == fleet.copy().contents.of(rows).tolist()
+    fleet.release("a")
+    assert fleet.contents.of_row(0) not in {before[0], within[0]}
 
 
 def test_capacity_that_shrank_below_its_use_is_negative_and_takes_no_work():

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ullage.core.books.card_room import takes_part
+from ullage.core.books.contents import RowContents, Step
 from ullage.core.books.inventory import Inventory
 from ullage.core.books.modes import mode_of, modes_of
 from ullage.core.books.usage import OtherUsage, Usage, usage_of
@@ -91,7 +92,8 @@ class Fleet(Inventory):
         """Per gang, the members that are in the ledger."""
         self.claim_changes = 0
         """Grows with every change of an allocation that is not an executor's."""
-        self._journal: list[tuple[str, Allocation | None]] = []
+        self.contents = RowContents(self.node_rows)
+        self._journal: list[Step] = []
         self._open = 0
         for allocation in allocations:
             self.charge(allocation, force=True)
@@ -210,7 +212,7 @@ class Fleet(Inventory):
         `usage` is what it counts in the quota of its namespace, if it has a claim.
         """
         if self._open:
-            self._journal.append((allocation.id, None))
+            self._journal.append(Step(allocation.id, None))
         key, charges = allocation.id, allocation.charges
         for position, card in enumerate(cards):
             self.holders[card][key] = charges[position] if charges else None
@@ -276,7 +278,7 @@ class Fleet(Inventory):
         """Have an allocation, which lies on these cards, in the ledger under its id, or none."""
         before = self.ledger.get(key)
         if self._open:
-            self._journal.append((key, before))
+            self._journal.append(self._step(key, before, allocation))
         if allocation is not None and allocation.state is AllocationState.RELEASING:
             self.leaving.add(key)
         else:
@@ -399,9 +401,19 @@ class Fleet(Inventory):
         """End a trial: columns and ledger are exactly as they were at the checkpoint."""
         undo, self._journal[mark:] = self._journal[mark:], []
         outer, self._open = self._open, 0
-        for key, before in reversed(undo):
-            self._put(key, before, () if before is None else self._cards_of(before))
+        for step in reversed(undo):
+            self._put(step.key, step.before, () if step.before is None else self._cards_of(step.before))
+            if step.row >= 0:
+                self.contents.give_back(step.row, step.content)
         self._open = outer - 1
+
+    def _step(self, key: str, before: Allocation | None, after: Allocation | None) -> Step:
+        """Return the step from one version of an allocation to another, to be taken back by a rollback."""
+        lies = before or after
+        if lies is None or (after is not None and after.node != lies.node):
+            return Step(key, before)
+        row = self.row_of.get(lies.node, -1)
+        return Step(key, before, row, self.contents.of_row(row) if row >= 0 else -1)
 
     def keep(self, mark: int) -> None:
         """End a trial and let its changes stand, within the enclosing trial if there is one."""
@@ -425,6 +437,7 @@ class Fleet(Inventory):
         twin.other_usage, twin.leaving = dict(self.other_usage), set(self.leaving)
         twin.gangs = {key: set(members) for key, members in self.gangs.items()}
         twin.tables, twin.strategies, twin._journal, twin._open = {}, {}, [], 0
+        twin.contents = self.contents.copy(twin.node_rows)
         if apart:
             twin._empty, twin._shares = self._empty and self._empty.copy(), {}
             twin._opened = twin._requested = None

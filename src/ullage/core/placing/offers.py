@@ -32,6 +32,9 @@ from ullage.model.rejection import Code, Cure, Rejection
 _MOST_KEPT = 64
 """Maximum number of cases of one shape whose verdicts are cached."""
 
+_NOT_JUDGED = -2
+"""The content of a row of which there is no verdict."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeRefusal:
@@ -112,9 +115,8 @@ class _Verdicts:
         self._fleet = fleet
         self.rules = self._judged_by = rules
         self._request = request
-        self._clock = -1
-        self._unknown = -2
-        self._numbers: Column = np.full(len(fleet.nodes), self._unknown)
+        self._numbers: Column = np.full(len(fleet.nodes), -1)
+        self._contents: Column = np.full(len(fleet.nodes), _NOT_JUDGED)
         self._known: dict[NodeRefusal, int] = {}
         self.all: list[NodeRefusal] = []
 
@@ -125,11 +127,11 @@ class _Verdicts:
 
     def of(self, rows: Column) -> Column:
         """Return for each row the number of its present refusal, -1 if it fits."""
-        self._numbers[self._fleet.touched_since(self._clock)] = self._unknown
-        self._clock = self._fleet.clock
-        waiting = rows[self._numbers[rows] == self._unknown]
-        if len(waiting):
-            self._judge(waiting)
+        contents = self._fleet.contents.of(rows)
+        changed = self._contents[rows] != contents
+        if changed.any():
+            self._judge(rows[changed])
+            self._contents[rows[changed]] = contents[changed]
         numbers: Column = self._numbers[rows]
         return numbers
 

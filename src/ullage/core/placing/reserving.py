@@ -172,8 +172,8 @@ def _keep(fleet: Fleet, nomination: Nomination) -> Allocation | None:
     request, row = nomination.request, fleet.row_of.get(nomination.node)
     if row is None:
         return None
-    here = {fleet.cards[card].uuid for card in fleet.cards_on(row)}
-    if nomination.gpus and here.issuperset(nomination.gpus):
+    here = fleet.cards_on(row)
+    if nomination.gpus and all(fleet.card_of.get(uuid, -1) in here for uuid in nomination.gpus):
         gpus = nomination.gpus
         charges = tuple(
             charge.on(gpu) for gpu, charge in zip(fleet.gpus(gpus), nomination.charges, strict=bool(nomination.charges))

@@ -57,6 +57,7 @@ _OF_NODES = frozenset(
     | {Code.OVERSUBSCRIPTION}
 )
 """Codes that are reported without numbers of cards, as they apply to all cards of a node."""
+_NOT_OF_ONE_CARD = _OF_NODES | {Code.NOT_ENOUGH_CARDS}
 
 
 def refusal_text(rejections: Sequence[Rejection], cards: int, asked: int = 1, *, mutex: bool = False) -> str:
@@ -70,7 +71,7 @@ def refusal_text(rejections: Sequence[Rejection], cards: int, asked: int = 1, *,
         return TOO_FEW
     first: dict[str | None, Rejection] = {}
     for rejection in rejections:
-        if rejection.code not in (Code.NOT_ENOUGH_CARDS, *_OF_NODES):
+        if rejection.code not in _NOT_OF_ONE_CARD:
             first.setdefault(rejection.gpu, rejection)
     counts = Counter(_text(rejection, mutex=mutex) for rejection in first.values())
     texts = [f"{counts[text]}/{cards} {text}" for text in sorted(counts, key=lambda text: (_ORDER.get(text, 99), text))]
