@@ -325,7 +325,8 @@ class FleetAllocator(Holdings):
         held = held_place(self.fleet, self.rules, request, self.nominations)
         if held is not None and held.node == node:
             return held
-        return place(self.fleet, self.rules, request, rows=np.array([row]), ahead=self._ahead(request))
+        ahead = self.nominations.before(self.fleet, request, (node,))
+        return place(self.fleet, self.rules, request, rows=np.array([row]), ahead=ahead)
 
     def assume_on(self, request: Request, node: str, now: float) -> Allocation | Refusal:
         """Reserve the best cards of a node for a request, until `commit` or `forget`; a repeat has the same.

@@ -58,9 +58,13 @@ class Nominations:
         """Return the entry of a request; None if there is none."""
         return next((entry for entry in self.entries if entry.request.uid == uid), None)
 
-    def waiting(self, fleet: Fleet) -> list[Nomination]:
-        """Return the entries of requests that are not placed, in the order in which they are served."""
-        found = (e for e in self.entries if e.request.uid not in fleet.ledger or self.moving(fleet, e.request.uid))
+    def waiting(self, fleet: Fleet, nodes: Collection[str] | None = None) -> list[Nomination]:
+        """Return the entries of requests that are not placed, in the order in which they are served.
+
+        With `nodes`, only those that can change a verdict on these nodes.
+        """
+        entries = self.entries if nodes is None else (e for e in self.entries if _touches(e, nodes))
+        found = (e for e in entries if e.request.uid not in fleet.ledger or self.moving(fleet, e.request.uid))
         return sorted(found, key=lambda entry: _rank(entry.request.claim, entry.request.uid))
 
     def moving(self, fleet: Fleet, uid: str) -> bool:
@@ -72,8 +76,8 @@ class Nominations:
         """Requests that nobody asked for again within `NOMINATED_TTL_S`."""
         return tuple(entry.request.uid for entry in self.entries if entry.since + NOMINATED_TTL_S <= now)
 
-    def before(self, fleet: Fleet, request: Request) -> list[Ahead]:
-        """Return the entries whose room this request may not take.
+    def before(self, fleet: Fleet, request: Request, nodes: Collection[str] | None = None) -> list[Ahead]:
+        """Return the entries whose room this request may not take; with `nodes`, only those that matter there.
 
         These are sessions, and requests for which others were evicted. Also requests of higher priority, and those of
         its own gang with equal priority. A `first_come` entry also precedes requests of equal priority that were
@@ -81,14 +85,16 @@ class Nominations:
         """
         if not self:
             return []
-        earlier = {entry.request.uid for entry in takewhile(lambda e: e.request.uid != request.uid, self.entries)}
+        others = [entry for entry in self.waiting(fleet, nodes) if entry.request.uid != request.uid]
+        earlier = frozenset[str]()
+        if not all(entry.excludes_all for entry in others):
+            earlier = frozenset(e.request.uid for e in takewhile(lambda e: e.request.uid != request.uid, self.entries))
         entries = (
             entry
-            for entry in self.waiting(fleet)
-            if entry.request.uid != request.uid
-            and (entry.excludes_all or _comes_before(entry, request.claim, earlier=entry.request.uid in earlier))
+            for entry in others
+            if entry.excludes_all or _comes_before(entry, request.claim, earlier=entry.request.uid in earlier)
         )
-        return [*self.sessions, *entries]
+        return [*(self.sessions if nodes is None else touching(self.sessions, nodes)), *entries]
 
     def all(self, fleet: Fleet) -> list[Ahead]:
         """Return all entries for which room is reserved."""
@@ -107,15 +113,13 @@ NO_NOMINATIONS = Nominations()
 
 def touching(ahead: Sequence[Ahead], nodes: Collection[str]) -> list[Ahead]:
     """Return the entries that can change a verdict on these nodes: they reserve room there, or count in a quota."""
-    return [
-        entry
-        for entry in ahead
-        if (
-            any(place.node in nodes for place in entry.places)
-            if isinstance(entry, Promised)
-            else entry.owed or entry.node in nodes
-        )
-    ]
+    return [entry for entry in ahead if _touches(entry, nodes)]
+
+
+def _touches(entry: Ahead, nodes: Collection[str]) -> bool:
+    if isinstance(entry, Promised):
+        return any(place.node in nodes for place in entry.places)
+    return entry.owed or entry.node in nodes
 
 
 def _comes_before(entry: Nomination, other: Claim, *, earlier: bool) -> bool:

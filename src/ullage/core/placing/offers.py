@@ -18,7 +18,7 @@ from ullage.core.books.fleet import Column, Fleet
 from ullage.core.kernel.row_classes import number_classes
 from ullage.core.kernel.tree import NO_ROOM
 from ullage.core.placing.candidates import Judgement, Why, judge
-from ullage.core.placing.nomination import NO_NOMINATIONS, Nominations, touching
+from ullage.core.placing.nomination import NO_NOMINATIONS, Nominations
 from ullage.core.placing.reserving import reserving
 from ullage.core.placing.rules import Rules
 from ullage.core.placing.selection import cards_on, decided_by_sums, table_for
@@ -90,9 +90,8 @@ def offers(
     asked = rows[scores[rows] == NO_ROOM] if sums else rows
     refused = np.full(len(fleet.nodes), -1)
     refused[asked] = verdicts.of(asked)
-    ahead = nominations.before(fleet, request)
-    if ahead and len(rows) < len(fleet.nodes):
-        ahead = touching(ahead, fleet.names(rows.tolist()))
+    few = nominations and len(rows) < len(fleet.nodes)
+    ahead = nominations.before(fleet, request, fleet.names(rows.tolist()) if few else None)
     if ahead:
         with reserving(fleet, ahead):
             scores = table_for(fleet, rules, request).ranked.copy()

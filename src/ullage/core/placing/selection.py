@@ -215,10 +215,11 @@ def reserved_place(fleet: Fleet, rules: Rules, request: Request, nominations: No
         return None
     cards = [fleet.card_of.get(uuid) for uuid in entry.gpus]
     known = [card for card in cards if card is not None and fleet.nodes[int(fleet.card_row[card])].name == entry.node]
-    ahead = touching(nominations.before(fleet, request), (entry.node,))
-    if len(known) != len(cards) or refusals_on(fleet, rules, request, known, ahead=ahead):
+    if len(known) != len(cards):
         return None
-    with reserving(fleet, ahead):
+    with reserving(fleet, nominations.before(fleet, request, (entry.node,))):
+        if refusals_on(fleet, rules, request, known):
+            return None
         return Choice(entry.node, entry.gpus, charges_on(fleet, known, request.requirement))
 
 

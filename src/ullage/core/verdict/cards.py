@@ -118,6 +118,8 @@ class CardVerdicts:
     def _count_as_fractions(self, fleet: Fleet, fraction_ppm: int) -> None:
         """Give what is short as a fraction of the card, in millionths, where a fraction was requested."""
         short = np.isin(self.reason, _SHORT).nonzero()[0]
+        if not len(short):
+            return
         cards = self.cards[short]
         compute = _in_ppm(fleet.compute_free[cards], fleet.compute_total[cards])
         vram = _in_ppm(fleet.vram_free[cards], fleet.vram_total[cards])

@@ -131,6 +131,7 @@ class PodBinder:
             )
             for each in given:
                 written |= self._annotations(pod, each, asks.get(each.asked.uid))
+            self._unconfirmed.write(pod, args.node, written)
             await self._write(epoch, args, pod, written)
 
     def _reserve(self, pod: Pod, asked: PodRequest, node: str, claimed: tuple[str, ...]) -> list[_Given]:

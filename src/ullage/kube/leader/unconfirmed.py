@@ -9,7 +9,7 @@ effect, however late it arrives. Only then is the reservation of the pod release
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from weakref import WeakValueDictionary
 
@@ -77,6 +77,10 @@ class UnconfirmedBinds:
         lock = self._locks.setdefault(uid, asyncio.Lock())
         async with lock:
             yield
+
+    def write(self, pod: Pod, node: str, annotations: Mapping[str, str]) -> None:
+        """Note what the next bind of a pod writes of the cards that are reserved for it."""
+        self._mirror.write(pod, node, annotations)
 
     def add(self, pod: Pod) -> None:
         """Add a bind without a response. `pod` is the version that the bind was decided on."""

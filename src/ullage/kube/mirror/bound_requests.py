@@ -42,14 +42,26 @@ class BoundRequests:
         self._asked: dict[str, tuple[str, dict[str, str]]] = {}
         """The node where a pod was first seen, and its words there."""
         self._records: dict[str, tuple[CardRecord, ...]] = {}
+        self._written: dict[str, tuple[str, CardRecord]] = {}
+        """The node and the record of the last bind of a pod that was written here."""
 
     def clear(self) -> None:
         self._asked.clear()
         self._records.clear()
+        self._written.clear()
 
     def drop(self, uid: str) -> None:
         self._asked.pop(uid, None)
         self._records.pop(uid, None)
+        self._written.pop(uid, None)
+
+    def write(self, uid: str, node: str, annotations: Mapping[str, str]) -> None:
+        """Note that a bind of a pod with these annotations is written here."""
+        self._written[uid] = node, self._record_in(annotations)
+
+    def is_written(self, pod: Pod) -> bool:
+        """Return whether the node and the record of a pod are those that were written here last."""
+        return self._written.get(pod.metadata.uid) == (pod.spec.node_name, self.record(pod))
 
     def as_placed(self, pod: Pod, *, correctable: bool) -> tuple[Pod, list[str]]:
         """Return a pod with the words that it had when it was first seen on its node, and the words that changed.
@@ -73,7 +85,10 @@ class BoundRequests:
 
     def record(self, pod: Pod) -> CardRecord:
         """Return the record of a pod; the ids that a device plugin adds to its slices do not count."""
-        found = select_keys(pod.metadata.annotations, self._keys)
+        return self._record_in(pod.metadata.annotations)
+
+    def _record_in(self, annotations: Mapping[str, str] | None) -> CardRecord:
+        found = select_keys(annotations, self._keys)
         return {**found, MIG_ALLOCATIONS: without_ids(found[MIG_ALLOCATIONS])} if MIG_ALLOCATIONS in found else found
 
     def names_cards(self, record: CardRecord) -> bool:

@@ -189,6 +189,10 @@ class Mirror:
         if self._recovered:
             self._enter(pod)
 
+    def write(self, pod: Pod, node: str, annotations: Mapping[str, str]) -> None:
+        """Note what is written of the cards that are reserved for a pod: seen again, it need not be read."""
+        self._requests.write(pod.metadata.uid, node, annotations)
+
     def expect(self, pod: Pod, node: str) -> None:
         """Charge this node with what a pod needs there apart from its cards. Its scheduler must bind it to the node."""
         self._count(pod, pod.document, node)
@@ -208,7 +212,7 @@ class Mirror:
         there = {(each.node, each.state is AllocationState.ASSUMED) for each in held}
         if there == {(node, False)}:
             self._hold_again(pod, held)
-        elif there == {(node, True)} and same(held, self._holdings.own(pod)):
+        elif there == {(node, True)} and (self._requests.is_written(pod) or same(held, self._holdings.own(pod))):
             self._cluster.confirm(uid)
             self._requests.believe(pod, only=True)
         else:
