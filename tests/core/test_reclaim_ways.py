@@ -205,7 +205,8 @@ def test_where_no_way_makes_room_a_claim_tries_all_of_them(any_world, displace):
         tried.append(list(victims))
         return None
 
-    with mock.patch.object(reclaim, "fewest", too_few):
+    everywhere = mock.patch.object(reclaim, "may_suffice", lambda *_: True)
+    with mock.patch.object(reclaim, "fewest", too_few), everywhere:
         found = Reclaim(world, fast.tree, fast.leaves, deserved).claim(fast.claim(claimant, displace=displace))
     assert found is None
     ways = SlowReclaim(world, slow.tree, slow.leaves, deserved).ways(slow.claim(claimant, displace=displace))

@@ -13,6 +13,7 @@ from functools import cached_property, partial
 from itertools import filterfalse
 
 from ullage.core.books.trial import trial
+from ullage.core.evicting.reclaim_bound import largest, may_suffice
 from ullage.core.evicting.reclaim_search import Asked, Loser, RoomClaim, Ways, cards_to_free, may_do, shared
 from ullage.core.evicting.reclaim_victims import ExecutorVictim, fewest, leave, room_without, victims_of
 from ullage.core.sharing.entitlement import place_unit
@@ -44,6 +45,8 @@ class Reclaim:
         self._alone = [ExecutorVictim((executor,), None, busy=True) for executor in ordered]
         """Executors that leave without a winner, so that they need not hurry yet; a task may still run."""
         self._executors = held = world.held()
+        self._largest = {"": largest(self._fleet, [each.id for victim in self._alone for each in victim.members])}
+        """The most that one executor of a session holds; of those that are alone, under no name."""
         self._victims: dict[str, list[ExecutorVictim]] = {}
         sessions = (*(executor.session or "" for executor in world.executors if executor.may_stay), *held)
         self._held = {session: len(held.get(session, ())) for session in sessions}
@@ -130,8 +133,20 @@ class Reclaim:
 
     def _search(self, claim: RoomClaim) -> list[ExecutorVictim] | None:
         """Return the fewest victims of the first way that makes a unit fit."""
+        if not self._may_suffice(claim):
+            return None
         found = (fewest(claim.outlook, claim.claimant, victims, claim.name) for victims in self._ways(claim))
         return next((needed for needed in found if needed is not None), None)
+
+    def _may_suffice(self, claim: RoomClaim) -> bool:
+        """Return whether enough could be free if each session lost as many executors as it may."""
+        losses = {session: min(loser.left, loser.held) for session, loser in self._losers(claim).items()}
+        for session in losses.keys() - self._largest.keys():
+            held = self._executors.get(session, [])
+            self._largest[session] = largest(self._fleet, [executor.id for executor in held])
+        losses[""] = len(self._alone)
+        fleet, claimant = claim.outlook.fleet, claim.claimant
+        return may_suffice(fleet, claimant.requirement, claimant.batch_size, losses, self._largest)
 
     def _ways(self, claim: RoomClaim) -> Iterator[Iterable[ExecutorVictim]]:
         """Yield sequences of victims: all in order, those of whole cards, nodes and cards, and those around one."""

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
-from itertools import islice
+from itertools import groupby, islice
 from typing import NamedTuple
 
 from ullage.core.books.fleet import Fleet
@@ -74,6 +74,8 @@ class Losses:
         self._tree, self._losers = tree, losers
         self._lost: dict[str, int] = {}
         self._of_queues: dict[str, Vector] = {}
+        self._spent = {session for session, loser in losers.items() if loser.left <= 0}
+        """Sessions that may lose no more."""
 
     def pay(self, victim: ExecutorVictim) -> bool:
         """Return whether its session may lose this victim too, and note the loss."""
@@ -83,14 +85,25 @@ class Losses:
         if lost > loser.left or (loser.guarded and not self._spares(loser)):
             return False
         self._lost[victim.session] = lost
+        if lost == loser.left:
+            self._spent.add(victim.session)
         return True
+
+    def payable(self, runs: Iterable[Iterable[ExecutorVictim]]) -> Iterator[ExecutorVictim]:
+        """Yield the victims that their sessions may lose, and note the losses. Each run is of one session."""
+        for run in runs:
+            for victim in run:
+                if victim.session in self._spent:
+                    break
+                if self.pay(victim):
+                    yield victim
 
     def pay_all(self, victims: Collection[ExecutorVictim]) -> bool:
         """Return whether sessions may lose all of these, and note it; else nothing is noted."""
-        before = dict(self._lost), dict(self._of_queues)
+        before = dict(self._lost), dict(self._of_queues), set(self._spent)
         paid = all(map(self.pay, victims))
         if not paid:
-            self._lost, self._of_queues = before
+            self._lost, self._of_queues, self._spent = before
         return paid
 
     def _spares(self, loser: Loser) -> bool:
@@ -139,10 +152,6 @@ class Ways:
             else:
                 heappop(queue)
 
-    def affordable(self, victims: Iterable[ExecutorVictim]) -> Iterator[ExecutorVictim]:
-        """Yield those of these victims that their sessions may lose, one after the other."""
-        return filter(Losses(self._tree, self._losers).pay, victims)
-
     def card_by_card(self, victims: Iterable[ExecutorVictim], rows: Iterable[int]) -> Iterator[ExecutorVictim]:
         """Yield victims that hold a card together, if all of them may go; then those of the next. Few holders first."""
         fleet, losses, gone = self._fleet, Losses(self._tree, self._losers), set[str]()
@@ -161,7 +170,7 @@ class Ways:
     def around(self, near: Iterable[list[ExecutorVictim]]) -> Iterator[Iterator[ExecutorVictim]]:
         """Yield the victims of each list, one after the other, with those near it; some of them at most."""
         orders = (order for victims in near for order in _Nearest(self._fleet, victims).orders())
-        return map(self.affordable, islice(orders, _AROUND))
+        return (Losses(self._tree, self._losers).payable(runs) for runs in islice(orders, _AROUND))
 
 
 def may_do(claim: RoomClaim, row: int, victims: list[ExecutorVictim], losers: Mapping[str, Loser]) -> bool:
@@ -211,13 +220,17 @@ class _Nearest:
 
     def __init__(self, fleet: Fleet, victims: list[ExecutorVictim]) -> None:
         self._fleet, self._victims = fleet, victims
+        self._runs = [list(run) for _, run in groupby(range(len(victims)), key=lambda at: victims[at].session)]
         self._on_node: dict[str, list[int]] = {}
         for number, victim in enumerate(victims):
             for node in {fleet.ledger[each].node for each in victim.ids}:
                 self._on_node.setdefault(node, []).append(number)
 
-    def orders(self) -> Iterator[Iterator[ExecutorVictim]]:
-        """Yield the order around each victim that differs: in its session, its nodes, or who shares its cards."""
+    def orders(self) -> Iterator[Iterator[Iterable[ExecutorVictim]]]:
+        """Yield the order around each victim that differs: in its session, its nodes, or who shares its cards.
+
+        An order is a sequence of runs of victims of one session.
+        """
         ledger, known = self._fleet.ledger, set[tuple[object, ...]]()
         for number, victim in enumerate(self._victims):
             places = [ledger[member.id] for member in victim.members]
@@ -228,13 +241,14 @@ class _Nearest:
                 known.add(kind)
                 yield self._around(number, sharing, {place.node for place in places})
 
-    def _around(self, one: int, sharing: Collection[str], nodes: set[str]) -> Iterator[ExecutorVictim]:
+    def _around(self, one: int, sharing: Collection[str], nodes: set[str]) -> Iterator[Iterable[ExecutorVictim]]:
         victims = self._victims
         here = sorted({number for node in nodes for number in self._on_node[node]} - {one})
         shares = [number for number in here if not victims[number].ids.isdisjoint(sharing)]
         first = dict.fromkeys((one, *shares, *here))
-        yield from map(victims.__getitem__, first)
-        yield from (victim for number, victim in enumerate(victims) if number not in first)
+        yield from ([victims[number]] for number in first)
+        for run in self._runs:
+            yield (victims[number] for number in run if number not in first)
 
 
 def _with_it(victim: ExecutorVictim, fleet: Fleet) -> set[str]:

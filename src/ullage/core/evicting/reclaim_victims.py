@@ -30,7 +30,7 @@ from ullage.model.part import Isolation
 from ullage.model.request import ResourceRequirement
 
 _FEW = 8
-"""Victims that are looked at first; half as many again wherever they are not enough."""
+"""Victims that are looked at first; as many again wherever they are not enough."""
 
 _AT_WORK = frozenset({ExecutorPhase.STARTING, ExecutorPhase.BUSY})
 """Phases in which the protection of an executor counts."""
@@ -85,7 +85,7 @@ def fewest(
     if not _counted(outlook, asked):
         return _on_trial(outlook, claimant, victims, name)
     waiting, table, leaving = iter(victims), outlook.table(asked), _Leaving(outlook.fleet)
-    while more := list(islice(waiting, max(_FEW, len(leaving.victims) // 2))):
+    while more := list(islice(waiting, max(_FEW, len(leaving.victims)))):
         known = len(leaving.victims)
         go = table.fewest(leaving.columns(more), claimant.batch_size, known)
         if go is not None:

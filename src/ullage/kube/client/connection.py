@@ -92,7 +92,9 @@ class ApiConnection:
 
     @asynccontextmanager
     async def stream(self, call: Call, within_s: float, silence_s: float) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Yield a response with an unread body, and close it at the end. `silence_s` is the longest time between parts.
+        """Yield a response with an unread body, and end its connection. `silence_s` is the longest time between parts.
+
+        The server is not asked to confirm the end: aiohttp would not wait for that, and leave a socket open at exit.
 
         Raises:
             aiohttp.ClientError, TimeoutError, OSError: there is no response within that time, or its body breaks off.
@@ -103,6 +105,8 @@ class ApiConnection:
         try:
             yield answer
         finally:
+            if answer.connection is not None and answer.connection.transport is not None:
+                answer.connection.transport.abort()
             answer.close()
 
     @property

@@ -1,0 +1,63 @@
+"""A quick proof that no victims of a claim suffice: in all, less could be free than its unit needs.
+
+The search tries one way after the other. Where a claim has no chance, that takes hundreds of times as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from ullage.core.books.fleet import Fleet
+from ullage.model.request import ResourceRequirement
+
+
+class Amounts(NamedTuple):
+    """Thousandths of a CPU, bytes of memory, and cards."""
+
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    cards: int = 0
+
+    @classmethod
+    def of(cls, asked: ResourceRequirement) -> Self:
+        """Return what a request needs. A part of a card counts as the card."""
+        return cls(asked.cpu_milli, asked.memory_bytes, asked.gpu_count)
+
+    @classmethod
+    def free(cls, fleet: Fleet) -> Self:
+        """Return what all nodes have free."""
+        columns = fleet.cpu_free, fleet.memory_free, fleet.gpu_free
+        return cls(*(sum(np.maximum(column, 0).tolist()) for column in columns))
+
+    def plus(self, other: Amounts, times: int = 1) -> Amounts:
+        return Amounts(*(mine + times * more for mine, more in zip(self, other, strict=True)))
+
+    def most(self, other: Amounts) -> Amounts:
+        return Amounts(*map(max, self, other))
+
+
+def largest(fleet: Fleet, executors: Iterable[str]) -> Amounts:
+    """Return the most that one of these executors holds, each amount for itself."""
+    found = Amounts()
+    held = (fleet.ledger[each].requirement for each in executors if each in fleet.ledger)
+    for requirement in {id(each): each for each in held}.values():
+        found = found.most(Amounts.of(requirement))
+    return found
+
+
+def may_suffice(
+    fleet: Fleet, asked: ResourceRequirement, count: int, losses: Mapping[str, int], each: Mapping[str, Amounts]
+) -> bool:
+    """Return whether `count` units may fit where each session loses so many executors, `each` of so much at most.
+
+    It does not say that they fit. Free parts of cards are not counted, so cards count for whole ones only.
+    """
+    there = Amounts.free(fleet)
+    for session, lost in losses.items():
+        there = there.plus(each[session], lost)
+    needed = Amounts().plus(Amounts.of(asked), count)
+    short = [have < need for have, need in zip(there, needed, strict=True)]
+    return not any(short if asked.whole else short[:2])
