@@ -12,25 +12,21 @@ kube-scheduler have no gate to open: they wait here until they are bound to the 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from ullage.core.admitting.turns import AdmissionBoard, Held, Running, Turns, Unit, in_order, next_turns
 from ullage.core.books.fleet import Fleet
 from ullage.core.placing.decision import Choice, Refusal
-from ullage.core.placing.draft import place_run
 from ullage.core.placing.rules import Rules
-from ullage.core.placing.subgroups import Neighbours, nodes_by_subgroup, rows_near
-from ullage.model.affinity import NODE_NAME
-from ullage.model.claim import Claim, GangClaim, Request
+from ullage.model.claim import GangClaim, Request
 from ullage.model.nomination import Nomination
 from ullage.model.queue import Queue
 from ullage.model.request import ResourceRequirement
 from ullage.service.cluster import Cluster
 from ullage.service.gated import GatedPod, Members, QueueFigures, Standing, holds
 from ullage.service.kept_away import KeptAway, Repelling
+from ullage.service.place_search import PlaceSearch
 from ullage.service.queue_holdings import QueueHoldings, QueueOf
 
 OPEN_S = 60.0
@@ -89,6 +85,7 @@ class Gates:
         """The gang and the node of each member that has its cards."""
         self._reserved: dict[str, str] = {}
         """The node on which room is reserved for a waiting pod."""
+        self._search = PlaceSearch(cluster, self._kept_away, self._pods, self._running, now)
         self._requirements: dict[ResourceRequirement, ResourceRequirement] = {}
         self._refused: dict[str, Refusal] = {}
         """Why waiting pods are not admitted, as of the last step."""
@@ -102,7 +99,7 @@ class Gates:
         self._changes = 0
         self._seen: tuple[tuple[int, int], int, Fleet, Rules] | None = None
         self._due: float | None = None
-        cluster.restrict(self._near)
+        cluster.restrict(self._search.near)
 
     # --- pods ---
 
@@ -231,7 +228,7 @@ class Gates:
         if pod is None or pod.promise is None:
             return bool(self._cluster.offers(request, [node]).names)
         row = self._cluster.allocator.fleet.row_of.get(node)
-        choice = None if row is None else self._choose(pod, [row])
+        choice = None if row is None else self._search.choose(pod, [row])
         if choice is not None:
             self._promise(pod, choice)
         return choice is not None
@@ -349,7 +346,7 @@ class Gates:
         for pod in sorted(waiting, key=lambda pod: pod.age)[: self._most_open]:
             if pod.request.uid in self._cluster.allocator.fleet.ledger:
                 continue
-            choice = next((found for rows in self._tried(pod) if (found := self._choose(pod, rows)) is not None), None)
+            choice = self._search.place(pod)
             if choice is not None:
                 self._promise(pod, choice)
 
@@ -358,49 +355,9 @@ class Gates:
         for kept in self._cluster.allocator.nominations.entries:
             pod, row = self._pods.get(kept.request.uid), self._cluster.allocator.fleet.row_of.get(kept.node)
             if kept.first_come and pod is not None and pod.waits and row is not None:
-                choice = self._choose(pod, [row])
+                choice = self._search.choose(pod, [row])
                 if choice is not None:
                     self._promise(pod, choice)
-
-    def _tried(self, pod: GatedPod) -> Iterator[list[int]]:
-        """Yield rows of nodes to try: first its earlier node, then all except those to avoid.
-
-        Requests that go to one node together have only their earlier node.
-        """
-        fleet, gang = self._cluster.allocator.fleet, pod.request.claim.gang
-        if pod.hint in fleet.row_of and pod.hint not in pod.avoided:
-            yield [fleet.row_of[pod.hint]]
-        if gang is not None and gang.within == NODE_NAME:
-            return
-        near = None if gang is None else rows_near(fleet, gang, self._neighbours(gang.key))
-        yield [row for name, row in fleet.row_of.items() if name not in pod.avoided and (near is None or near[row])]
-
-    def _near(self, uid: str) -> Container[str] | None:
-        """Return the nodes of the required domains where others of the gang of an admitted pod are; None for any."""
-        pod = self._pods.get(uid)
-        gang = None if pod is None or pod.gated else pod.request.claim.gang
-        if gang is None or all(within in (None, NODE_NAME) for within in gang.required_levels):
-            return None
-        fleet = self._cluster.allocator.fleet
-        near = rows_near(fleet, gang, self._neighbours(gang.key, besides=uid))
-        return frozenset(name for name, row in fleet.row_of.items() if near[row])
-
-    def _neighbours(self, key: str, besides: str = "") -> Neighbours:
-        """Return the nodes of the members of a gang, `besides` one, that have their cards or a place."""
-        others = (pod for uid, pod in self._pods.items() if uid != besides)
-        places = [(pod.request.claim, pod.promise.node) for pod in others if pod.promise is not None]
-        there = [(claim, node) for claim, node in places if claim.gang is not None and claim.gang.key == key]
-        there += [(Claim(gang=gang), node) for gang, node in self._running.values() if gang.key == key]
-        return nodes_by_subgroup(there)
-
-    def _choose(self, pod: GatedPod, rows: list[int]) -> Choice | None:
-        books = self._cluster.allocator
-        among = np.zeros(len(books.fleet.nodes), dtype=np.bool_)
-        among[rows] = True
-        nominations = books.nominations.without(pod.request.uid)
-        request = self._elsewhere(pod.request)
-        found, _ = place_run(books.fleet, books.rules, [request], self._now(), nominations=nominations, rows=among)
-        return next(iter(found), None)
 
     def _promise(self, pod: GatedPod, choice: Choice) -> None:
         pod.promise = Nomination(pod.request, choice.node, self._now(), choice.gpus, charges=choice.charges, hold=True)
@@ -470,7 +427,7 @@ class Gates:
         units, held_back = Members(self._pods, self._running_by_gang()).units(self._cluster.allocator.fleet)
         units += [pod.alone for pod in self._pods.values() if pod.waits and pod.request.claim.gang is None]
         if self._kept_away.from_some(self._pods.values()):
-            units = [unit.with_requests(self._elsewhere) for unit in units]
+            units = [unit.with_requests(self._search.elsewhere) for unit in units]
         return units, held_back
 
     def _running_by_gang(self) -> Running:
@@ -478,9 +435,6 @@ class Gates:
         for gang, node in self._running.values():
             found.setdefault(gang.key, []).append((gang, node))
         return found
-
-    def _elsewhere(self, request: Request) -> Request:
-        return self._kept_away.elsewhere(request, self._pods.get(request.uid))
 
     def _remember_waiting(self, refused: dict[str, Refusal]) -> None:
         """Remember the waiting pods, and why they wait."""
