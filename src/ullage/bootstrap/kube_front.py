@@ -22,6 +22,7 @@ from ullage.kube.controller import OnError
 from ullage.kube.device_plugins import PLAIN_TERMS, DevicePlugins, PluginTerms
 from ullage.kube.events import EventRecorder
 from ullage.kube.evicting.disruption import report_unreadable
+from ullage.kube.evicting.gang_preemption import GangPreemption
 from ullage.kube.evicting.preemption import Preemptor
 from ullage.kube.evicting.sweep import Sweep
 from ullage.kube.extender.extender import Extender
@@ -149,12 +150,13 @@ def make_front(
         offered_nodes=settings.offered_nodes,
     )
     direct = DirectBinds(context, term, admission, extender, preemptor=preemptor)
+    gangs = [] if preemptor is None else [GangPreemption(context, term, admission.gates, preemptor).controller]
     RemovedAnnotations(context, term)
     takeover = Takeover(context, term, unconfirmed, device_mirror)
     parts: list[Running] = [*context.followed.all, *groups.informers, hypernodes.informer, candidate, takeover]
     some = (unconfirmed, plugins, events, LeaderLabel(context, term), hypernodes, mirror.choices)
     parts += [*admission.controllers, *direct.controllers, *(each.controller for each in some)]
-    parts += [*_parts(claims, bindings, preemptor, _sweep(context, settings, term)), *mirror.machines.informers]
+    parts += [*gangs, *_parts(claims, bindings, preemptor, _sweep(context, settings, term)), *mirror.machines.informers]
     return Front(
         context=context,
         parts=parts,

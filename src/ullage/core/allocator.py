@@ -17,7 +17,9 @@ import numpy as np
 from ullage.core.books.departed import HISTORY
 from ullage.core.books.fleet import Column, Fleet
 from ullage.core.books.slices import Slices, at_once
+from ullage.core.books.trial import trial
 from ullage.core.evicting.consolidation import check_consolidation, consolidating
+from ullage.core.evicting.gang_eviction import preempt_together
 from ullage.core.evicting.moves import Consolidation, MoveQuestion, NoConsolidation
 from ullage.core.evicting.preemption import (
     NoPreemption,
@@ -36,6 +38,7 @@ from ullage.core.learning.learned import Learning
 from ullage.core.placing.adjust import Adjustment, AmountsChange, change_of
 from ullage.core.placing.candidates import find, refusals_on
 from ullage.core.placing.decision import Candidates, Choice, Decision, Refusal, Scores
+from ullage.core.placing.draft import by_size
 from ullage.core.placing.nomination import Ahead
 from ullage.core.placing.offers import Offers, offers
 from ullage.core.placing.reserving import reserving
@@ -226,6 +229,20 @@ class FleetAllocator(Holdings):
         self._check_request(request)
         context = EvictionContext(self.fleet, self.rules, now, budgets, nominations=self.nominations)
         return check_nodes_preempt(context, request, candidates)
+
+    def preempt_gang(self, requests: Sequence[Request], now: float, budgets: Budgets) -> dict[str, Preemption]:
+        """Return the places of all these requests, by uid, with who must leave; nothing if that does not suffice.
+
+        Those who leave anyway count as gone. Raises as `check_nodes_preempt`.
+        """
+        for request in requests:
+            self._check_request(request)
+        context = EvictionContext(self.fleet, self.rules, now, budgets, nominations=self.nominations)
+        with trial(self.fleet):
+            for uid in sorted(self.fleet.leaving):
+                self.fleet.release(uid)
+            found = preempt_together(context, by_size(self.fleet, requests))
+        return found if isinstance(found, dict) else {}
 
     def preempt(self, request: Request, now: float, budgets: Budgets = NO_BUDGETS) -> Preemption | NoPreemption:
         """Return the victims without which the request fits. Change nothing: the caller evicts them.

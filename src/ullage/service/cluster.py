@@ -462,6 +462,17 @@ class Cluster:
         }
         return self.allocator.check_nodes_preempt(request, named, self._now(), budgets)
 
+    def victims_of_gang(self, requests: Sequence[Request], budgets: Budgets = NO_BUDGETS) -> dict[str, Preemption]:
+        """Return the place of each request, by uid, with who must be evicted for it; nothing if that does not suffice.
+
+        Leaving allocations count as gone.
+
+        Raises:
+            Unavailable: not ready. NotFound: the pool is not known.
+
+        """
+        return self.allocator.preempt_gang(requests, self._now(), budgets)
+
     def reserve_room_of(self, request: Request, preemption: Preemption) -> None:
         """Reserve the room of victims for a request: no other request is offered it.
 

@@ -103,6 +103,10 @@ class Members:
         placed = [gang for gang, _ in self._running.get(key, ())]
         return placed + [gang for pod in self.gangs[key] if not pod.waits and (gang := pod.request.claim.gang)]
 
+    def lacking(self, key: str) -> int:
+        """Return how many members of a gang have to be admitted together; 1 for a further one."""
+        return max(1, self.claim(key).required - len(self.going(key)))
+
     def claim(self, key: str) -> GangClaim:
         """Return the gang as the member describes it that requires the most; one that states subgroups, if any does."""
         claims = (gang for pod in self.gangs[key] if (gang := pod.request.claim.gang) is not None)

@@ -15,13 +15,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ullage.core.admitting.turns import AdmissionBoard, Held, Running, Turns, Unit, in_order, next_turns
+from ullage.core.admitting.turns import AdmissionBoard, Held, Running, Turns, Unit, in_order, may_hold, next_turns
 from ullage.core.books.fleet import Fleet
 from ullage.core.placing.decision import Choice, Refusal
 from ullage.core.placing.rules import Rules
 from ullage.model.claim import GangClaim, Request
 from ullage.model.nomination import Nomination
 from ullage.model.queue import Queue
+from ullage.model.rejection import Cure
 from ullage.model.request import ResourceRequirement
 from ullage.service.cluster import Cluster
 from ullage.service.gated import GatedPod, Members, QueueFigures, Standing, holds
@@ -334,7 +335,7 @@ class Gates:
                 self._take_back(uid, pod)
             elif nominations.of(uid) != pod.promise:  # it was to be placed, and that failed
                 self._cluster.promise(pod.promise)
-        for pod in Members(self._pods, self._running_by_gang()).broken():
+        for pod in self._members().broken():
             self._take_back(pod.request.uid, pod)
 
     def _promise_to_open(self) -> None:
@@ -351,13 +352,51 @@ class Gates:
                 self._promise(pod, choice)
 
     def _promise_room(self) -> None:
-        """Promise the room for which others were evicted to the waiting pod that it was made for, if they have left."""
-        for kept in self._cluster.allocator.nominations.entries:
-            pod, row = self._pods.get(kept.request.uid), self._cluster.allocator.fleet.row_of.get(kept.node)
+        """Promise the room that was made for waiting pods, once others have left it; that of a gang to enough members.
+
+        A queue that has reached its limit meanwhile gets none.
+        """
+        for key, places in self._rooms_made().items():
+            pods = [pod for pod, _ in places]
+            first, *_ = pods
+            lacking = 1 if first.request.claim.gang is None else self._members().lacking(key)
+            if len(pods) < lacking:
+                continue
+            choices = [self._search.choose(pod, [row]) for pod, row in places]
+            board, asked = self._board(self._promised()), [pod.request for pod in pods]
+            if not may_hold(board, first.queue, asked, self._now()):
+                continue
+            found = [(pod, choice) for pod, choice in zip(pods, choices, strict=True) if choice is not None]
+            for pod, choice in found if len(found) == len(pods) else ():
+                self._promise(pod, choice)
+
+    def _rooms_made(self) -> dict[str, list[tuple[GatedPod, int]]]:
+        """Return the waiting pods for which room was made, with the row of their node; those of a gang together."""
+        books, made = self._cluster.allocator, dict[str, list[tuple[GatedPod, int]]]()
+        for kept in books.nominations.entries:
+            uid, row = kept.request.uid, books.fleet.row_of.get(kept.node)
+            pod = self._pods.get(uid)
             if kept.first_come and pod is not None and pod.waits and row is not None:
-                choice = self._search.choose(pod, [row])
-                if choice is not None:
-                    self._promise(pod, choice)
+                gang = pod.request.claim.gang
+                made.setdefault(uid if gang is None else gang.key, []).append((pod, row))
+        return made
+
+    def short_gangs(self) -> list[Unit]:
+        """Return the gangs that wait for room which others could make, those of the highest priority first.
+
+        A gang with subgroups, or that has to stay in one domain, is not one of them.
+        """
+        units, _ = self._units()
+        short = (unit for unit in units if unit.quorum is None and self._lacks_room(unit.requests))
+        return sorted(short, key=lambda unit: (-unit.priority, unit.since))
+
+    def _lacks_room(self, requests: Sequence[Request]) -> bool:
+        first, *_ = requests
+        gang, refusal = first.claim.gang, self._refused.get(first.uid)
+        if gang is None or gang.divided or any(within is not None for within in gang.required_levels):
+            return False
+        cures = () if refusal is None or not refusal.curable else (each.cure for each in refusal.rejections)
+        return next(iter(cures), None) is Cure.CAPACITY
 
     def _promise(self, pod: GatedPod, choice: Choice) -> None:
         pod.promise = Nomination(pod.request, choice.node, self._now(), choice.gpus, charges=choice.charges, hold=True)
@@ -424,11 +463,14 @@ class Gates:
 
     def _units(self) -> tuple[list[Unit], dict[str, Refusal]]:
         """Return the units that may be admitted now, and why other pods may not."""
-        units, held_back = Members(self._pods, self._running_by_gang()).units(self._cluster.allocator.fleet)
+        units, held_back = self._members().units(self._cluster.allocator.fleet)
         units += [pod.alone for pod in self._pods.values() if pod.waits and pod.request.claim.gang is None]
         if self._kept_away.from_some(self._pods.values()):
             units = [unit.with_requests(self._search.elsewhere) for unit in units]
         return units, held_back
+
+    def _members(self) -> Members:
+        return Members(self._pods, self._running_by_gang())
 
     def _running_by_gang(self) -> Running:
         found: dict[str, list[tuple[GangClaim, str]]] = {}

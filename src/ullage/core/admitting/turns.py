@@ -146,6 +146,12 @@ def in_order(board: AdmissionBoard, units: Iterable[Unit], now: float) -> list[U
     return sorted(waiting, key=lambda unit: (position.get(unit.key, len(position)), -unit.priority, *_age(unit)))
 
 
+def may_hold(board: AdmissionBoard, queue: str, requests: Sequence[Request], now: float) -> bool:
+    """Return whether the limits of a queue, and of those above it, allow these requests beside what they hold."""
+    with ExitStack() as stack:
+        return _Round(board, (), now, stack).within_limits(queue, requests)
+
+
 def _age(unit: Unit) -> tuple[float, str, str]:
     first, *_ = unit.requests
     return unit.since, first.claim.pod, unit.key
@@ -280,13 +286,13 @@ class _Round:
             leaf.number = self._numbers[next(iter(waiting)).key]
 
     def _fit(self, unit: Unit) -> dict[str, Choice] | Misfit:
-        running, allowed = self._board.running, self._within_limits
+        running, allowed = self._board.running, self.within_limits
         return fit(self._fleet, self._board.rules, unit, self._now, running=running, allowed=allowed)
 
-    def _within_limits(self, unit: Unit, requests: Sequence[Request]) -> bool:
-        """Return whether these requests may be admitted in place of those of a unit, which the tree has examined."""
+    def within_limits(self, queue: str, requests: Sequence[Request]) -> bool:
+        """Return whether a queue and those above it may hold these requests too."""
         amount, usage = Resources(*self._vector(requests)), self._tree.usage
-        above = upwards(self._queues, unit.queue)
+        above = upwards(self._queues, queue)
         return all(each.limit.broken_by(Resources(*usage(each.name)) + amount) == Limit() for each in above)
 
     def _refuse(self, leaf: Leaf, unit: Unit, refusal: Refusal) -> Code:
@@ -401,7 +407,7 @@ def fit(
     now: float,
     *,
     running: Running,
-    allowed: Callable[[Unit, Sequence[Request]], bool] = lambda _unit, _requests: True,
+    allowed: Callable[[str, Sequence[Request]], bool] = lambda _queue, _requests: True,
 ) -> dict[str, Choice] | Misfit:
     """Return the places of a unit on the present books, near the members of its gang that have theirs.
 
@@ -417,7 +423,7 @@ def fit(
 
     def place(requests: Sequence[Request]) -> dict[str, Choice] | Misfit:
         sized, divided = by_size(fleet, requests), unit.quorum is not None
-        if divided and not allowed(unit, requests):
+        if divided and not allowed(unit.queue, requests):
             return Misfit(next(iter(sized)).uid, _OVER_LIMIT, 0)
         return fit_gang(fleet, rules, sized, now, neighbours=neighbours, divided=divided)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -103,15 +103,17 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Reserved:
-    """RoomOnNode reserved for a pod on the node of its victims, and the earliest time (seconds) when it expires.
+    """Room reserved for a pod on the node of its victims, and the earliest time (seconds) when it expires.
 
-    `by_scheduler`: kube-scheduler evicted the victims, as the nominated node of the pod shows.
+    `by_scheduler`: kube-scheduler evicted the victims, as the nominated node of the pod shows. It does not expire while
+    pods leave its node, or one of `others`: nodes of its gang.
     """
 
     pod: tuple[str, str]
     node: str
     until: float
     by_scheduler: bool = False
+    others: Collection[str] = ()
 
 
 class Preemptor:
@@ -212,7 +214,7 @@ class Preemptor:
         for entry in sorted(self._waiting.values(), key=lambda each: each.rank):
             if entry.not_before > self._clock() or entry.claim.priority <= lowest:
                 continue
-            if entry.refused_at + ASKED_S < self._clock() or not self._waits(entry.claim):
+            if entry.refused_at + ASKED_S < self._clock() or not self.may_preempt(entry.claim):
                 self._waiting.pop(entry.claim.pod_uid, None)
                 continue
             entry.not_before = self._clock() + AGAIN_S
@@ -222,7 +224,7 @@ class Preemptor:
                 self._on_error("Pod", f"{entry.claim.namespace}/{entry.claim.pod}", error)
         return ROUND_S
 
-    def _waits(self, claim: Claim) -> bool:
+    def may_preempt(self, claim: Claim) -> bool:
         """Return whether a pod is still pending and other pods may be evicted for it.
 
         Evictions need a priority that the cluster gave the pod. A quality of service is not enough: anybody may request
@@ -243,16 +245,21 @@ class Preemptor:
                     self._without_victims.add(entry.equivalence_class)
                 entry.refused.clear()
                 return
-            leaving = [self._pod_of(uid) for uid in found.uids]
-            evictions = [Evict(*pod.key, pod.metadata.uid) for pod in leaving if pod is not None]
-            if len(evictions) < len(leaving):
-                return  # the books and the pod informer are out of step
-            if await self._may_leave(epoch, evictions):
+            evictions = self.evictions_of(found.uids)
+            if evictions is None:
+                return
+            if await self.may_leave(epoch, evictions):
                 await self._make_room(epoch, entry, found, evictions)
                 return
             entry.refused.add(found.node)
 
-    async def _may_leave(self, epoch: int, evictions: Iterable[Evict]) -> bool:
+    def evictions_of(self, uids: Collection[str]) -> list[Evict] | None:
+        """Return the evictions of these pods; None if the books and the pod informer are out of step."""
+        leaving = [self._pod_of(uid) for uid in uids]
+        evictions = [Evict(*pod.key, pod.metadata.uid) for pod in leaving if pod is not None]
+        return evictions if len(evictions) == len(leaving) else None
+
+    async def may_leave(self, epoch: int, evictions: Iterable[Evict]) -> bool:
         """Return whether the API server allows the eviction of each of them. A pod that is gone counts as allowed."""
         for each in evictions:
             try:
@@ -267,12 +274,10 @@ class Preemptor:
 
     async def _make_room(self, epoch: int, entry: _Waiting, room: RoomOnNode, evictions: Sequence[Evict]) -> None:
         node, claim = room.node, entry.claim
-        pod = claim.namespace, claim.pod
         if not self._still(entry):
             return
-        await self._annotate(epoch, pod, claim.pod_uid, node)
         # Given up at once unless a victim leaves.
-        kept = self._reserved[claim.pod_uid] = _Reserved(pod, node, self._clock())
+        await self.reserve(epoch, claim, node, until=self._clock())
         if not self._still(entry):
             return
         for request, preemption in room.places:
@@ -281,16 +286,31 @@ class Preemptor:
             names = ", ".join(f"{each.namespace}/{each.name}" for each in evictions)
             self._record_event(PodEvent.of(claim, Reason.MAKES_ROOM, f"{names} are evicted for it on {node}"))
         for each in evictions:
-            await self._evict(epoch, each, f"by pod {claim.namespace}/{claim.pod} on node {node}")
-        kept.until = self._clock() + RESERVED_S
+            await self.evict(epoch, each, f"by pod {claim.namespace}/{claim.pod} on node {node}")
+        self.keep_for(claim.pod_uid, RESERVED_S)
+
+    async def reserve(self, epoch: int, claim: Claim, node: str, *, until: float, others: Collection[str] = ()) -> None:
+        """Write on a pod that room on a node is made for it, beside that of its gang on `others`; see `_Reserved`."""
+        await self._annotate(epoch, (claim.namespace, claim.pod), claim.pod_uid, node)
+        pod = claim.namespace, claim.pod
+        self._reserved[claim.pod_uid] = _Reserved(pod, node, until, others=others)
+
+    def keep_for(self, uid: str, seconds: float) -> None:
+        """Keep the room of a pod for so long after its last victim is gone; with 0 give it up as soon as possible."""
+        if uid in self._reserved:
+            self._reserved[uid].until = self._clock() + seconds
+
+    def has_room(self, uid: str) -> bool:
+        """Return whether room is made for a pod."""
+        return uid in self._reserved or self._promised(uid)
 
     def _still(self, entry: _Waiting) -> bool:
         """Return whether the pod is still unplaced after an await."""
         claim, uid = entry.claim, entry.claim.pod_uid
         held = self._cluster.held(uid) is not None or self._promised(uid)
-        return self._waiting.get(uid) is entry and self._waits(claim) and not held
+        return self._waiting.get(uid) is entry and self.may_preempt(claim) and not held
 
-    async def _evict(self, epoch: int, eviction: Evict, message: str) -> None:
+    async def evict(self, epoch: int, eviction: Evict, message: str) -> None:
         with suppress(NotFound, VersionConflict):
             await self._candidate.write(epoch, eviction)
             self.evicted += 1
@@ -389,7 +409,7 @@ class Preemptor:
         """Release unused reservations once all victims on the node are gone."""
         now = self._clock()
         for uid, kept in list(self._reserved.items()):
-            if self._cluster.holders.any_leaves(kept.node):
+            if any(map(self._cluster.holders.any_leaves, (kept.node, *kept.others))):
                 kept.until = now + RESERVED_S
             elif kept.until <= now:
                 try:
