@@ -11,7 +11,7 @@ import pytest
 
 from tests.kube.faults import FaultyApi, Server
 from tests.kube.test_front import a_node, a_pod
-from ullage.bootstrap.kube_front import make_front
+from ullage.bootstrap.kube_front import FrontSettings, make_front
 from ullage.core.placing.rules import Rules
 from ullage.kube.client.changes import Bind, Change, Patch
 from ullage.kube.client.errors import ApiForbidden, Unreachable
@@ -19,6 +19,7 @@ from ullage.kube.client.kinds import LEASES
 from ullage.kube.client.lease import Candidate
 from ullage.kube.controller import ALL
 from ullage.kube.leader.unconfirmed import GIVE_UP_S
+from ullage.kube.mirror.cards import RegisteredCards
 from ullage.model.allocation import AllocationState
 from ullage.model.error import Conflict, Unavailable
 from ullage.wire.extender import BindArgs
@@ -36,6 +37,7 @@ class Process:
             self.api,  # type: ignore[arg-type]  # a fake of the cluster
             candidate,
             Rules(),
+            FrontSettings(readers=[RegisteredCards()]),
             clock=lambda: world.now,
             on_error=lambda _kind, name, error: self.errors.append(f"{name}: {error.code}"),
         )

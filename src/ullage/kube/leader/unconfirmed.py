@@ -90,6 +90,7 @@ class UnconfirmedBinds:
     def release(self, uid: str) -> None:
         """Release the reservation of a bind that did not and cannot take effect."""
         self._cluster.undo(uid)
+        self._mirror.forget_write(uid)
         if self._binding_filter is not None:
             self._binding_filter.undo(uid)
 

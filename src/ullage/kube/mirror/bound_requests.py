@@ -43,7 +43,7 @@ class BoundRequests:
         """The node where a pod was first seen, and its words there."""
         self._records: dict[str, tuple[CardRecord, ...]] = {}
         self._written: dict[str, tuple[str, CardRecord]] = {}
-        """The node and the record of the last bind of a pod that was written here."""
+        """The node and the record of the last bind of a pod that was written here, until the pod is seen there."""
 
     def clear(self) -> None:
         self._asked.clear()
@@ -59,9 +59,19 @@ class BoundRequests:
         """Note that a bind of a pod with these annotations is written here."""
         self._written[uid] = node, self._record_in(annotations)
 
+    def forget_write(self, uid: str) -> None:
+        """Note that the last bind of a pod that was written here did not take effect."""
+        self._written.pop(uid, None)
+
     def is_written(self, pod: Pod) -> bool:
         """Return whether the node and the record of a pod are those that were written here last."""
         return self._written.get(pod.metadata.uid) == (pod.spec.node_name, self.record(pod))
+
+    def believe_written(self, pod: Pod) -> None:
+        """Believe the record that was written here for a pod on its node; the one it has now if that is not known."""
+        uid = pod.metadata.uid
+        node, record = self._written.pop(uid, ("", {}))
+        self._records[uid] = (record if node == pod.spec.node_name else self.record(pod),)
 
     def as_placed(self, pod: Pod, *, correctable: bool) -> tuple[Pod, list[str]]:
         """Return a pod with the words that it had when it was first seen on its node, and the words that changed.
@@ -107,6 +117,7 @@ class BoundRequests:
     def believe(self, pod: Pod, *, only: bool = False) -> bool:
         """Believe the record of a pod as it is now, `only` this one or also those before; return whether it is one."""
         uid, now, known = pod.metadata.uid, self.record(pod), self.records(pod.metadata.uid)
+        self._written.pop(uid, None)
         if only:
             self._records[uid] = (now,)
         elif now not in known and len(known) < _MOST_RECORDS:

@@ -193,6 +193,10 @@ class Mirror:
         """Note what is written of the cards that are reserved for a pod: seen again, it need not be read."""
         self._requests.write(pod.metadata.uid, node, annotations)
 
+    def forget_write(self, uid: str) -> None:
+        """Note that what was written last for a pod did not take effect."""
+        self._requests.forget_write(uid)
+
     def expect(self, pod: Pod, node: str) -> None:
         """Charge this node with what a pod needs there apart from its cards. Its scheduler must bind it to the node."""
         self._count(pod, pod.document, node)
@@ -212,7 +216,7 @@ class Mirror:
         there = {(each.node, each.state is AllocationState.ASSUMED) for each in held}
         if there == {(node, False)}:
             self._hold_again(pod, held)
-        elif there == {(node, True)} and (self._requests.is_written(pod) or same(held, self._holdings.own(pod))):
+        elif there == {(node, True)} and (self._is_own_bind(pod) or same(held, self._holdings.own(pod))):
             self._cluster.confirm(uid)
             self._requests.believe(pod, only=True)
         else:
@@ -221,6 +225,10 @@ class Mirror:
             self._requests.believe(pod, only=True)
         if pod.terminating:
             self._cluster.release(uid)
+
+    def _is_own_bind(self, pod: Pod) -> bool:
+        """Return whether a pod has the record that was written here; one with init containers may hold less by now."""
+        return self._requests.is_written(pod) and not pod.spec.init_containers
 
     def _as_placed(self, pod: Pod) -> Pod:
         """Return a pod with the request that it was placed for; a request that came later is reported.
@@ -246,7 +254,7 @@ class Mirror:
         """
         uid = pod.metadata.uid
         if not self._requests.records(uid):  # it was bound here, and is seen for the first time since
-            self._requests.believe(pod, only=True)
+            self._requests.believe_written(pod)
         before, now = self._requests.records(uid), self._requests.record(pod)
         renewed = now not in before
         own = self._holdings.own(pod) if renewed else ()
