@@ -18,6 +18,7 @@ import pytest
 from hypothesis import settings
 
 from tests.kube.api_server import ApiServer
+from tests.kube.card_game import CardGame
 from tests.kube.cards_oracle import (
     ALLOCATED,
     ASCEND_ALLOCATED,
@@ -25,9 +26,7 @@ from tests.kube.cards_oracle import (
     WHOLE_PPM,
     Amount,
     Cards,
-    CardsOracle,
     Document,
-    Says,
 )
 from tests.kube.conftest import until
 from tests.kube.test_after_init import CRASHES, ENDED, FAILED, RUNS, WAITING
@@ -37,7 +36,7 @@ from tests.kube.vendor_nodes import a_node, a_pod, card, registered
 from ullage.kube.client.changes import Patch, PatchType
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.client.kinds import NODES, PODS
-from ullage.model.family_ids import uid_of
+from ullage.kube.front import Front
 
 pytestmark = [pytest.mark.timeout(3600), pytest.mark.anyio]
 
@@ -65,15 +64,13 @@ if settings.get_current_profile_name() == "search":
     SEEDS = random.Random(os.environ.get("PYTEST_XDIST_TESTRUNUID")).sample(range(10**6), 10)
 
 
-class Game:
+class Game(CardGame):
     """A cluster, the front before it, and the moves."""
 
     def __init__(self, server: ApiServer, api: HttpKubeApi, seed: int) -> None:
-        self.server, self.api, self.chance = server, api, random.Random(seed)
+        super().__init__(server, seed)
+        self.api = api
         self.stories = {f"v{at}": _moved(story, f"v{at}") for at, story in enumerate(STORIES)}
-        self.oracle = CardsOracle({}, {})
-        self.log: list[str] = []
-        self.number = 0
         self.cordoned: set[str] = set()
         self.broken: set[str] = set()
         self.in_mib = True
@@ -104,16 +101,16 @@ class Game:
         for name, count in SHARED.items():
             cards = [card(f"{name}-{at}", SIZE, index=at) for at in range(count)]
             nodes.append(a_node(name, registered(REGISTER, *cards), **{GPU: str(10 * count)}))
-            self._know(name, {f"{name}-{at}": SIZE for at in range(count)})
+            self.know(name, {f"{name}-{at}": SIZE for at in range(count)})
         nodes += [a_node(name, None, **{kind: str(count)}) for name, (kind, count) in PLAIN.items()]
         registers = registered(REGISTER, *(card(f"{MIXED}-G{at}", SIZE, index=at) for at in range(2)))
         npus = (card(f"{MIXED}-N{at}", ASCEND_MIB, 20, index=at, type="Ascend910B3") for at in range(2))
         nodes.append(a_node(MIXED, registers | registered(ASCEND_REGISTER, *npus), **{GPU: "20"}))
         return [*nodes, *(story.node for story in self.stories.values())]
 
-    def _know(self, node: str, cards: dict[str, int]) -> None:
-        self.oracle.capacity |= cards
-        self.oracle.node_of |= dict.fromkeys(cards, node)
+    @property
+    def front(self) -> Front:
+        return self.up.front
 
     async def begin(self, stack: AsyncExitStack) -> None:
         """A process that leads."""
@@ -121,71 +118,9 @@ class Game:
         self.up: Running = await stack.enter_async_context(
             running(self.server, self.api, now=lambda: NOW, readers=READERS)
         )
-        fleet = self.up.front.cluster.allocator.fleet
-        for at, node in enumerate(fleet.nodes):
-            cards = (fleet.cards[card] for card in fleet.cards_on(at))
-            self._know(node.name, {each.uuid: (each.vram_bytes or 0) // 2**20 for each in cards})
+        self.know_from_books()
 
     # --- what there is ---
-
-    def pods(self) -> dict[str, Document]:
-        found = self.server.do(lambda: self.server.store.at(self.server.store.revision))
-        return {name: item for (plural, _, name), item in found.items() if plural == "pods"}
-
-    def expected(self) -> dict[str, Says]:
-        return {name: says for name, pod in self.pods().items() if (says := self.oracle.says(pod)) is not None}
-
-    def books(self) -> dict[str, Cards]:
-        self.up.front.mirror.settle()
-        names = {pod["metadata"]["uid"]: name for name, pod in self.pods().items()}
-        found: dict[str, Cards] = {}
-        for uid, held in self.up.front.cluster.allocator.fleet.ledger.items():
-            whole = {each: (WHOLE_PPM, self.oracle.capacity[each]) for each in held.gpus}
-            charged = zip(held.gpus, held.charges, strict=False)
-            parts = {each: (charge.compute, charge.vram // 2**20) for each, charge in charged}
-            found.setdefault(names.get(uid_of(uid), uid), {}).update(whole | parts)
-        return {name: cards for name, cards in found.items() if cards}
-
-    def unseen(self) -> str:
-        """A pod of which the front has not heard the last; "" if there is none."""
-        informed = self.up.front.mirror._pods.objects
-        seen = {name: pod.metadata.resource_version for (_, name), pod in informed.items()}
-        there = {name: pod["metadata"]["resourceVersion"] for name, pod in self.pods().items()}
-        return next((name for name in there.keys() | seen.keys() if there.get(name) != seen.get(name)), "")
-
-    def differs(self) -> str:
-        """Why the books are not what the oracle says; "" if they are."""
-        if name := self.unseen():
-            return f"{name} is not known yet"
-        said, books = self.expected(), self.books()
-        for name, says in said.items():
-            held = books.pop(name, {})
-            if says.unknown and held:
-                return f"{name} holds {held}, and nobody knows what it has"
-            if says.some and held and (len(held) != says.some or any(ppm != WHOLE_PPM for ppm, _ in held.values())):
-                return f"{name} holds {held}, not {says.some} cards"
-            if not says.unknown and not says.some and held != says.cards:
-                return f"{name} holds {held}, not {says.cards}"
-        return f"nobody has {books}" if books else ""
-
-    def story(self) -> list[str]:
-        """What happened to the pod that differs, and what happened last."""
-        name = self.differs().partition(" ")[0]
-        return [*(line for line in self.log if line.startswith(f"{name} ")), *self.log[-5:]]
-
-    def used(self) -> dict[str, Amount]:
-        """What is held of each card, by the books, which are those of the oracle."""
-        used: defaultdict[str, Amount] = defaultdict(lambda: (0, 0))
-        for cards in self.books().values():
-            for each, (ppm, mib) in cards.items():
-                used[each] = used[each][0] + ppm, used[each][1] + mib
-        return used
-
-    async def check(self) -> None:
-        await until(lambda: not self.differs(), lambda: f"{self.differs()}; {self.story()}", 20.0)
-        for each, (ppm, mib) in self.used().items():
-            assert ppm <= WHOLE_PPM, (each, ppm, self.log[-12:])
-            assert mib <= self.oracle.capacity[each], (each, mib, self.log[-12:])
 
     def closed(self) -> set[str]:
         """Nodes with a pod of which nobody knows which cards it has."""
@@ -199,10 +134,6 @@ class Game:
         (move,) = self.chance.choices(moves, weights)
         await move()
         await self.check()
-
-    def name(self, kind: str) -> str:
-        self.number += 1
-        return f"{kind}{self.number}"
 
     async def place(self, body: Document, nodes: list[str], asked: Amount | None, *, alone: int = 0) -> str:
         """Ask for a place as kube-scheduler does. Where `alone` whole cards are idle, one is found."""
@@ -466,10 +397,6 @@ class Game:
                 self.server.do(lambda name=name: self.server.rules.delete(("pods", "default", name), {}))
             else:
                 self.remove(name)
-
-    def remove(self, name: str) -> None:
-        self.log.append(f"{name} is gone")
-        self.server.do(lambda: self.server.rules.delete(("pods", "default", name), {"gracePeriodSeconds": 0}))
 
     async def cordon(self) -> None:
         """An operator closes cards of a node, or opens them."""
