@@ -205,7 +205,7 @@ def test_where_no_way_makes_room_a_claim_tries_all_of_them(any_world, displace):
         tried.append(list(victims))
         return None
 
-    everywhere = mock.patch.object(reclaim, "may_suffice", lambda *_: True)
+    everywhere = mock.patch.object(reclaim, "may_suffice", return_value=True)
     with mock.patch.object(reclaim, "fewest", too_few), everywhere:
         found = Reclaim(world, fast.tree, fast.leaves, deserved).claim(fast.claim(claimant, displace=displace))
     assert found is None

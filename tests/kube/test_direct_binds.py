@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 from typing import Any
@@ -171,31 +170,6 @@ async def test_limits_of_queues_hold(server: ApiServer, api: HttpKubeApi) -> Non
     async with story(server, api, parse_queue("x", "root", 1, None, "gpu=2")) as up:
         await up.reported("x3", "queue-limit: ")
         await until(lambda: up.bound == {"x0", "x1"}, "the others go")
-
-
-async def test_others_of_lower_priority_leave_for_an_urgent_pod(server: ApiServer, api: HttpKubeApi) -> None:
-    put(server, "nodes", a_node("a", 2))
-    put(server, "pods", *(direct(f"x{n}") for n in range(2)))
-    async with story(server, api) as up:
-        await until(lambda: len(up.bound) == 2, "all cards are used")
-        urgent = direct("u", queue="y")
-        urgent["spec"] |= {"priority": 1_000}
-        put(server, "pods", urgent, direct("late", queue="z"))
-        await up.reported("u", "insufficient-gpu: ")
-
-        async def pressed() -> bool:
-            up.clock.now += 1.0
-            return any("deletionTimestamp" in pod["metadata"] for pod in pods_of(server).values())
-
-        for _ in range(600):
-            if await pressed():
-                break
-            await asyncio.sleep(0.02)
-        victims = [name for name, pod in pods_of(server).items() if "deletionTimestamp" in pod["metadata"]]
-        assert len(victims) == 1
-        up.end(victims[0])
-        await until(lambda: "u" in up.bound, lambda: f"it goes: {up.note('u')}")
-        assert "late" not in up.bound
 
 
 async def test_a_pod_is_kept_away_by_the_anti_affinity_of_those_that_run(server: ApiServer, api: HttpKubeApi) -> None:

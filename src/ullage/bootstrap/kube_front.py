@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, Self
 
 from ullage.core.placing.rules import Rules
 from ullage.kube.bindings.conflicting_claims import ConflictingClaims
@@ -22,8 +23,8 @@ from ullage.kube.controller import OnError
 from ullage.kube.device_plugins import PLAIN_TERMS, DevicePlugins, PluginTerms
 from ullage.kube.events import EventRecorder
 from ullage.kube.evicting.disruption import report_unreadable
-from ullage.kube.evicting.gang_preemption import GangPreemption
 from ullage.kube.evicting.preemption import Preemptor
+from ullage.kube.evicting.queue_preemption import QueuePreemption
 from ullage.kube.evicting.sweep import Sweep
 from ullage.kube.extender.extender import Extender
 from ullage.kube.extender.filtering import OFFERED_NODES
@@ -141,7 +142,8 @@ def make_front(
     device_mirror = None if claims is None else claims.mirror
     unconfirmed = UnconfirmedBinds(context, term, allowed)
     plugins = DevicePlugins(context, settings.plugins, mirror.machines.describe_again)
-    preemptor = Preemptor(context, term) if settings.preemption else None
+    preemption = _Preemption.of(context, term, admission.gates) if settings.preemption else None
+    preemptor = None if preemption is None else preemption.preemptor
     extender = Extender(
         *(context, term, unconfirmed, plugins),
         binding_filter=allowed,
@@ -149,14 +151,13 @@ def make_front(
         preemptor=preemptor,
         offered_nodes=settings.offered_nodes,
     )
-    direct = DirectBinds(context, term, admission, extender, preemptor=preemptor)
-    gangs = [] if preemptor is None else [GangPreemption(context, term, admission.gates, preemptor).controller]
+    direct = DirectBinds(context, term, admission, extender)
     RemovedAnnotations(context, term)
     takeover = Takeover(context, term, unconfirmed, device_mirror)
     parts: list[Running] = [*context.followed.all, *groups.informers, hypernodes.informer, candidate, takeover]
     some = (unconfirmed, plugins, events, LeaderLabel(context, term), hypernodes, mirror.choices)
-    parts += [*admission.controllers, *direct.controllers, *(each.controller for each in some)]
-    parts += [*gangs, *_parts(claims, bindings, preemptor, _sweep(context, settings, term)), *mirror.machines.informers]
+    parts += [*admission.controllers, direct.controller, *(each.controller for each in some)]
+    parts += [*_parts(claims, bindings, preemption, _sweep(context, settings, term)), *mirror.machines.informers]
     return Front(
         context=context,
         parts=parts,
@@ -282,8 +283,20 @@ def _claims(
     return FrontClaims(devices_seen, claiming, making)
 
 
+class _Preemption(NamedTuple):
+    """What makes room for pods: for those that kube-scheduler asks about, and for those that wait in queues."""
+
+    preemptor: Preemptor
+    of_queues: QueuePreemption
+
+    @classmethod
+    def of(cls, context: KubeContext, term: ReadyTerm, gates: Gates) -> Self:
+        preemptor = Preemptor(context, term)
+        return cls(preemptor, QueuePreemption(context, term, gates, preemptor))
+
+
 def _parts(
-    claims: FrontClaims | None, bindings: FrontBindings | None, preemptor: Preemptor | None, sweep: Sweep | None
+    claims: FrontClaims | None, bindings: FrontBindings | None, preemption: _Preemption | None, sweep: Sweep | None
 ) -> Iterator[Running]:
     if claims is not None:
         yield claims.mirror
@@ -293,7 +306,8 @@ def _parts(
     if bindings is not None:
         yield from bindings.store.informers
         yield bindings.upkeep.controller
-    if preemptor is not None:
-        yield preemptor.controller
+    if preemption is not None:
+        yield preemption.preemptor.controller
+        yield preemption.of_queues.controller
     if sweep is not None:
         yield sweep.controller

@@ -86,7 +86,7 @@ class Gates:
         """The gang and the node of each member that has its cards."""
         self._reserved: dict[str, str] = {}
         """The node on which room is reserved for a waiting pod."""
-        self._search = PlaceSearch(cluster, self._kept_away, self._pods, self._running, now)
+        self._search = PlaceSearch(cluster, self._kept_away, pods=self._pods, running=self._running, now=now)
         self._requirements: dict[ResourceRequirement, ResourceRequirement] = {}
         self._refused: dict[str, Refusal] = {}
         """Why waiting pods are not admitted, as of the last step."""

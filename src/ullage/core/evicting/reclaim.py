@@ -146,7 +146,7 @@ class Reclaim:
             self._largest[session] = largest(self._fleet, [executor.id for executor in held])
         losses[""] = len(self._alone)
         fleet, claimant = claim.outlook.fleet, claim.claimant
-        return may_suffice(fleet, claimant.requirement, claimant.batch_size, losses, self._largest)
+        return may_suffice(fleet, claimant.requirement, claimant.batch_size, losses=losses, each=self._largest)
 
     def _ways(self, claim: RoomClaim) -> Iterator[Iterable[ExecutorVictim]]:
         """Yield sequences of victims: all in order, those of whole cards, nodes and cards, and those around one."""

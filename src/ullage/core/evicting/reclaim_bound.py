@@ -14,7 +14,7 @@ from ullage.core.books.fleet import Fleet
 from ullage.model.request import ResourceRequirement
 
 
-class Amounts(NamedTuple):
+class Sums(NamedTuple):
     """Thousandths of a CPU, bytes of memory, and cards."""
 
     cpu_milli: int = 0
@@ -32,32 +32,32 @@ class Amounts(NamedTuple):
         columns = fleet.cpu_free, fleet.memory_free, fleet.gpu_free
         return cls(*(sum(np.maximum(column, 0).tolist()) for column in columns))
 
-    def plus(self, other: Amounts, times: int = 1) -> Amounts:
-        return Amounts(*(mine + times * more for mine, more in zip(self, other, strict=True)))
+    def plus(self, other: Sums, times: int = 1) -> Sums:
+        return Sums(*(mine + times * more for mine, more in zip(self, other, strict=True)))
 
-    def most(self, other: Amounts) -> Amounts:
-        return Amounts(*map(max, self, other))
+    def most(self, other: Sums) -> Sums:
+        return Sums(*map(max, self, other))
 
 
-def largest(fleet: Fleet, executors: Iterable[str]) -> Amounts:
+def largest(fleet: Fleet, executors: Iterable[str]) -> Sums:
     """Return the most that one of these executors holds, each amount for itself."""
-    found = Amounts()
+    found = Sums()
     held = (fleet.ledger[each].requirement for each in executors if each in fleet.ledger)
     for requirement in {id(each): each for each in held}.values():
-        found = found.most(Amounts.of(requirement))
+        found = found.most(Sums.of(requirement))
     return found
 
 
 def may_suffice(
-    fleet: Fleet, asked: ResourceRequirement, count: int, losses: Mapping[str, int], each: Mapping[str, Amounts]
+    fleet: Fleet, asked: ResourceRequirement, count: int, losses: Mapping[str, int], each: Mapping[str, Sums]
 ) -> bool:
     """Return whether `count` units may fit where each session loses so many executors, `each` of so much at most.
 
     It does not say that they fit. Free parts of cards are not counted, so cards count for whole ones only.
     """
-    there = Amounts.free(fleet)
+    there = Sums.free(fleet)
     for session, lost in losses.items():
         there = there.plus(each[session], lost)
-    needed = Amounts().plus(Amounts.of(asked), count)
+    needed = Sums().plus(Sums.of(asked), count)
     short = [have < need for have, need in zip(there, needed, strict=True)]
     return not any(short if asked.whole else short[:2])

@@ -13,8 +13,7 @@ from ullage.kube.client.errors import is_refusal
 from ullage.kube.client.lease import NotLeading
 from ullage.kube.client.objects import Pod
 from ullage.kube.context import KubeContext
-from ullage.kube.controller import ALL, Controller
-from ullage.kube.evicting.preemption import Preemptor
+from ullage.kube.controller import Controller
 from ullage.kube.extender.extender import Extender
 from ullage.kube.leader.ready_term import ReadyTerm
 from ullage.kube.queues.admission import AdmissionController
@@ -22,15 +21,10 @@ from ullage.model.error import Conflict, UllageError
 from ullage.wire.extender import BindArgs, ExtenderArgs
 
 _AT_ONCE = 16
-ROUND_S = 2.0
-"""Seconds between two reports of refused pods for which others may be evicted."""
-
-_MOST = 64
-"""The most refused pods of one report, the first by priority and age."""
 
 
 class DirectBinds:
-    """Binds admitted pods, and has room made for refused ones if there is a `preemptor`."""
+    """Binds admitted pods."""
 
     def __init__(
         self,
@@ -38,18 +32,12 @@ class DirectBinds:
         term: ReadyTerm,
         admission: AdmissionController,
         extender: Extender,
-        preemptor: Preemptor | None = None,
     ) -> None:
-        self._context = context
-        self._cluster, self._nodes, self._term = context.cluster, context.followed.nodes, term
-        self._admission, self._extender, self._preemptor = admission, extender, preemptor
+        self._nodes, self._admission, self._extender = context.followed.nodes, admission, extender
         self._places: Mapping[str, str] = {}
         self._bound: set[str] = set()
         """Pods that were bound and whose node the watch has not reported yet."""
-        self._binds = Controller("Pod", self._bind, on_error=context.on_error, guard=term.begun, at_once=_AT_ONCE)
-        refusals = Controller("Pod", self._report_refused, on_error=context.on_error, guard=term.begun)
-        refusals.add(ALL)
-        self.controllers = (self._binds, refusals)
+        self.controller = Controller("Pod", self._bind, on_error=context.on_error, guard=term.begun, at_once=_AT_ONCE)
         admission.subscribe(self._on_places)
         term.subscribe(self._bound.clear)
 
@@ -57,7 +45,7 @@ class DirectBinds:
         self._places = places
         self._bound &= places.keys()
         for uid in places.keys() - self._bound:
-            self._binds.add(uid)
+            self.controller.add(uid)
 
     async def _bind(self, uid: str) -> None:
         pod = self._admission.pod(uid)
@@ -89,26 +77,3 @@ class DirectBinds:
         if not scores:
             raise Conflict("no node fits it", code="no-room")
         return max(scores, key=lambda node: scores[node])
-
-    async def _report_refused(self, _key: str) -> float:
-        """Tell the preemptor on which nodes evictions could help refused pods, as answers to kube-scheduler do."""
-        if self._preemptor is None:
-            return ROUND_S
-        lowest, refusals = self._cluster.holders.lowest_priority, self._admission.gates.refusals()
-        names = list(self._term.mirror.machines.by_name)
-        found = (
-            request
-            for uid, refusal in refusals.items()
-            if refusal.curable and (request := self._admission.gates.waiting(uid)) and self._is_direct(uid)
-        )
-        raised = [each for each in found if each.claim.priority > lowest and each.claim.gang is None]
-        for request in sorted(raised, key=lambda each: (-each.claim.priority, each.claim.created_at))[:_MOST]:
-            offers = self._cluster.offers(request, names, expected=False)
-            helps = [name for refusal, refused in offers.refused if refusal.helps for name in refused]
-            if not offers.names and helps:
-                self._preemptor.refused([(request, helps)])
-        return ROUND_S
-
-    def _is_direct(self, uid: str) -> bool:
-        pod = self._admission.pod(uid)
-        return pod is not None and self._context.is_direct(pod)

@@ -1,4 +1,4 @@
-"""Others give way to a gang in a queue, before an API server: for enough members at once, or nobody does."""
+"""Others give way to pods in queues, before an API server; to a gang for enough members at once, or nobody does."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.kube.test_direct_binds import cards_of, direct
 from tests.kube.test_front import GPU, a_node, put
 from tests.kube.test_queue_admission import Story, pods_of, story, waiting
 from ullage.kube.client.http import HttpKubeApi
-from ullage.kube.evicting.gang_preemption import ROUND_S
 from ullage.kube.evicting.preemption import PATIENCE_S, RESERVED_S
+from ullage.kube.evicting.queue_preemption import ROUND_S
 from ullage.model.queue import parse_queue
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
@@ -70,6 +70,23 @@ async def full(up: Story, *names: str) -> None:
 def bound_on(up: Story) -> dict[str, str]:
     found = pods_of(up.server)
     return {name: found[name]["spec"]["nodeName"] for name in up.bound}
+
+
+@pytest.mark.parametrize("make", [waiting, direct])
+async def test_others_of_lower_priority_leave_for_an_urgent_pod(
+    server: ApiServer, api: HttpKubeApi, make: Make
+) -> None:
+    put(server, "nodes", a_node("a", 2))
+    put(server, "pods", make("x0"), make("x1"))
+    async with story(server, api) as up:
+        await full(up, "x0", "x1")
+        put(server, "pods", with_priority(make("u", queue="y"), URGENT), make("late", queue="z"))
+        await up.reported("u", "insufficient-gpu: ")
+        victims = await evicted(up, 1)
+        assert len(victims) == 1
+        up.end(*victims)
+        await until(lambda: "u" in up.bound, lambda: f"it goes: {up.note('u')}")
+        assert "late" not in up.bound
 
 
 @pytest.mark.parametrize("make", [waiting, direct])
@@ -150,7 +167,7 @@ async def test_only_as_many_leave_as_are_needed_and_free_room_is_kept_for_the_ot
         a_gang(server, direct, 2)
         await up.reported("m1", "gang-does-not-fit: ")
         victims = await evicted(up, 1)
-        put(server, "pods", direct("late", queue="z"))
+        put(server, "pods", with_priority(direct("late", queue="z"), 2 * URGENT))
         await asyncio.sleep(2 * ROUND_S)
         assert leaving(up) == victims
         assert up.bound == {"x0", "x1"}, "what is free is kept for the other member"

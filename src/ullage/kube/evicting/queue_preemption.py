@@ -1,8 +1,10 @@
-"""Preemption for gangs in queues: room for as many members as start together, or no eviction at all.
+"""Preemption for pods that wait in queues: kube-scheduler does not see them before they are admitted.
 
-kube-scheduler makes room for one pod after the other, so it may evict for a gang that then does not fit. Here victims
-are found for all members at once (`core/evicting/gang_eviction.py`), each eviction is tried with a dry run, and the
-room is reserved for the members. The gates give it to them together, as soon as the last victim has left.
+Pods that stand alone are reported to the preemptor, as those are that kube-scheduler asks about. Room for a gang is
+made for as many members as start together, or nobody is evicted: victims are found for all members at once
+(`core/evicting/gang_eviction.py`), each eviction is tried with a dry run, and the room is reserved for the members. The
+gates give it to them together, as soon as the last victim has left. Nobody is evicted for pods that request cards of
+several families.
 """
 
 from __future__ import annotations
@@ -22,18 +24,19 @@ from ullage.kube.evicting.preemption import AGAIN_S, PATIENCE_S, RESERVED_S, Pre
 from ullage.kube.leader.ready_term import ReadyTerm
 from ullage.model.claim import Request
 from ullage.model.error import UllageError
-from ullage.model.family_ids import uid_of
+from ullage.model.family_ids import further_ids, uid_of
 from ullage.service.gates import Gates
 
 ROUND_S = 1.0
-"""Seconds between two looks at gangs that wait."""
+"""Seconds between two looks at those who wait."""
 
-_AT_A_TIME = 8
-"""Gangs for which room is looked for in one round, the first by priority and age."""
+_MOST_PODS = 64
+_MOST_GANGS = 8
+"""Pods and gangs for which room is looked for in one round, the first by priority and age."""
 
 
-class GangPreemption:
-    """Makes room for gangs whose members have a priority of the cluster, and that the gates refuse for lack of room."""
+class QueuePreemption:
+    """Makes room for pods and gangs with a priority of the cluster that the gates refuse for lack of room."""
 
     def __init__(self, context: KubeContext, term: ReadyTerm, gates: Gates, preemptor: Preemptor) -> None:
         self._cluster, self._budgets, self._clock = context.cluster, context.followed.budgets, context.clock
@@ -46,13 +49,14 @@ class GangPreemption:
         self.controller.add(ALL)
 
     async def reconcile(self, _key: str) -> float:
-        """Make room for gangs, those of the highest priority first."""
+        """Report single pods, and make room for gangs; those of the highest priority first."""
+        self._report_single()
         epoch, now, short = self._term.check(), self._clock(), self._gates.short_gangs()
         known = {unit.key: self._not_before.get(unit.key, now + PATIENCE_S) for unit in short}
         self._not_before.clear()
         self._not_before.update(known)
         due = [unit for unit in short if known[unit.key] <= now and self._may_preempt(unit)]
-        for unit in due[:_AT_A_TIME]:
+        for unit in due[:_MOST_GANGS]:
             self._not_before[unit.key] = self._clock() + AGAIN_S
             try:
                 await self._make_room(epoch, unit)
@@ -60,16 +64,33 @@ class GangPreemption:
                 self._on_error("PodGroup", unit.key, error)
         return ROUND_S
 
+    def _report_single(self) -> None:
+        """Tell the preemptor on which nodes evictions could help, as answers to kube-scheduler do."""
+        lowest, names = self._cluster.holders.lowest_priority, list(self._term.mirror.machines.by_name)
+        refused = self._gates.refusals().items()
+        waiting = (self._gates.waiting(uid) for uid, refusal in refused if refusal.curable)
+        alone = [request for request in waiting if request is not None and request.claim.gang is None]
+        raised = [request for request in alone if request.claim.priority > lowest and self._is_of_one_family(request)]
+        for request in sorted(raised, key=lambda each: (-each.claim.priority, each.claim.created_at))[:_MOST_PODS]:
+            offers = self._cluster.offers(request, names, expected=False)
+            helps = [name for refusal, refused in offers.refused if refusal.helps for name in refused]
+            if not offers.names and helps:
+                self._preemptor.refused([(request, helps)])
+
     def _may_preempt(self, unit: Unit) -> bool:
-        """Return whether all members may preempt, request cards of one family, and have no room that is being made."""
+        """Return whether all members may preempt, and no room is being made for any."""
         lowest = self._cluster.holders.lowest_priority
         return all(
-            request.uid == uid_of(request.uid)
+            self._is_of_one_family(request)
             and request.claim.priority > lowest
             and self._preemptor.may_preempt(request.claim)
             and not self._preemptor.has_room(request.uid)
             for request in unit.requests
         )
+
+    def _is_of_one_family(self, request: Request) -> bool:
+        pod = request.claim.pod_uid
+        return request.uid == pod and all(self._gates.waiting(each) is None for each in further_ids(pod))
 
     async def _make_room(self, epoch: int, unit: Unit) -> None:
         members = {request.uid: request for request in unit.requests}
