@@ -7,6 +7,7 @@ import pytest
 
 from tests.kube.conftest import define, until
 from tests.kube.control_plane import ControlPlane
+from tests.kube.stage import CLASSES
 from tests.kube.test_scheduler import Watched, a_pod, answering, create, machines, scheduled
 from ullage.kube.client.changes import Create, Patch
 from ullage.kube.client.kinds import KAI_POD_GROUPS, KAI_TOPOLOGIES, NODES, POD_GROUPS
@@ -134,3 +135,25 @@ async def test_pods_that_need_no_kube_scheduler_and_others_share_the_cards(sched
             await finish(kubelets, watched, "x", "y")
             await until(lambda: watched.phases()["Succeeded"] >= 4, "they are done", 60)
             await until(lambda: len(watched.cards()) == 4, "every card is used again", 120)
+
+
+async def test_others_leave_for_an_urgent_gang_which_starts_whole(scheduled: tuple[ControlPlane, int]) -> None:
+    plane, port = scheduled
+    async with machines(plane, u=2, v=2) as (api, kubelets, watched):
+        await define(api, POD_GROUPS)
+        urgent = {"metadata": {"name": "urgent-gangs"}, "value": 1000, "globalDefault": False}
+        await api.write(Create(CLASSES, urgent))
+        await create(api, *(waiting(f"s{n}", "x") for n in range(4)))
+        async with answering(api, port, *QUEUES):
+            await until(lambda: len(watched.cards()) == 4, "every card is used", 120)
+            kubelets.may_end.clear()
+            await api.write(Create(POD_GROUPS, {"metadata": {"name": "h"}, "spec": {"minMember": 2}}, "default"))
+            members = [waiting(f"h{n}", "y", gpus=2, group="h") for n in range(2)]
+            for pod in members:
+                pod["spec"]["priorityClassName"] = "urgent-gangs"
+            await create(api, *members)
+            await until(lambda: all(pod.terminating for pod in watched.live()), "all others are asked to leave", 60)
+            await create(api, waiting("t0", "z"))
+            kubelets.may_end.set()
+            await until(lambda: names(watched, "h") == {"h0", "h1"}, "both members run", 60)
+            assert names(watched, "t") == names(watched, "s") == set()
