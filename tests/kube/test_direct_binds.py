@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from tests.kube.api_server import ApiServer, Canned
 from tests.kube.conftest import until
-from tests.kube.hami_node import hami_node
+from tests.kube.hami_node import hami_node, put_lock, unlock
 from tests.kube.patches import apply_operations
 from tests.kube.test_events import recorded
 from tests.kube.test_front import GPU, a_node, a_pod, put
@@ -19,6 +20,7 @@ from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.webhook.webhook import AdmissionSettings, Webhook
 from ullage.model.queue import Queue, parse_queue
 from ullage.wire.admission import read_review
+from ullage.wire.hami.lock import LOCK_WAIT_S
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
 
@@ -137,6 +139,46 @@ async def test_a_node_that_refuses_a_pod_is_not_tried_again_at_once(server: ApiS
             ),
             "the refusal is an event",
         )
+
+
+@pytest.mark.parametrize(("status", "times"), [(429, 1), (409, 4)])
+async def test_a_refusal_that_says_nothing_of_the_node_is_tried_there_again(
+    server: ApiServer, api: HttpKubeApi, status: int, times: int
+) -> None:
+    put(server, "nodes", a_node("a", 1))
+    refusal = Canned("POST", "/pods/p/binding", status, {"Retry-After": "600"}, times)
+    server.canned.append(refusal)
+    put(server, "pods", direct("p"))
+    async with story(server, api) as up:
+        await until(lambda: up.bound == {"p"}, lambda: f"it is bound: {up.note('p')}")
+        assert not refusal.times
+
+
+async def test_a_locked_node_keeps_no_pod_from_another_node_and_is_tried_again(
+    server: ApiServer, api: HttpKubeApi
+) -> None:
+    nodes = hami_node("a", *(f"A{n}" for n in range(4)), mib=8000), a_node("b", 1)
+    for node in nodes:
+        node["metadata"]["labels"] = {"name": node["metadata"]["name"]}
+    put(server, "nodes", *nodes)
+    sharing = [direct(f"a{n:02}", 0) for n in range(20)]
+    for pod in sharing:
+        pod["spec"]["containers"][0]["resources"] = {"limits": {GPU: "1", "nvidia.com/gpumem": "1000"}}
+        pod["spec"]["nodeSelector"] = {"name": "a"}
+    put(server, "pods", a_pod("holder"), *sharing)
+    await put_lock(api, "a", f"{datetime.now(UTC).isoformat(timespec='seconds')},default,holder")
+    async with story(server, api, holds={"holder"}) as up:
+        await until(lambda: len(up.front.admission.gates.places()) == 20, "all have their place")
+        last = direct("b")
+        last["spec"]["nodeSelector"] = {"name": "b"}
+        put(server, "pods", last)
+        await until(lambda: up.bound == {"b"}, "it does not wait for them", 10.0)
+        up.clock.now += LOCK_WAIT_S
+        await until(
+            lambda: any("node a is locked" in message for _, _, message in recorded(server)), "one has waited too long"
+        )
+        await unlock(api, "a", "default", "holder")
+        await until(lambda: len(up.bound) == 2, "the first one goes")
 
 
 async def test_a_restart_goes_on_with_those_that_wait(server: ApiServer, api: HttpKubeApi) -> None:

@@ -151,7 +151,7 @@ def make_front(
         preemptor=preemptor,
         offered_nodes=settings.offered_nodes,
     )
-    direct = DirectBinds(context, term, admission, extender)
+    direct = DirectBinds(context, term, admission, extender, plugins=plugins)
     RemovedAnnotations(context, term)
     takeover = Takeover(context, term, unconfirmed, device_mirror)
     parts: list[Running] = [*context.followed.all, *groups.informers, hypernodes.informer, candidate, takeover]

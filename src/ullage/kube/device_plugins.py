@@ -68,6 +68,12 @@ class PluginTerms:
 PLAIN_TERMS = PluginTerms()
 
 
+class NodeLocked(Conflict):
+    """A lock of a node was not free for as long as a pod waits for it."""
+
+    code = "node-locked"
+
+
 class DevicePlugins:
     """Lock nodes for binds, and watch how device plugins answer. Plugins that are silent are pinged."""
 
@@ -104,6 +110,10 @@ class DevicePlugins:
             return None
         return devices if serves(devices.family, node_facts(found)) else None
 
+    def is_busy(self, node: str) -> bool:
+        """Return whether a pod is bound to a node under its locks, or waits for them."""
+        return node in self._queues and self._queues[node].locked()
+
     @asynccontextmanager
     async def node_lock(self, epoch: int, pod: Pod, node: str, *rules: LockRule) -> AsyncIterator[None]:
         """Hold the locks of a node while the caller binds a pod to it. Release them if the bind is refused.
@@ -112,7 +122,7 @@ class DevicePlugins:
         in reverse.
 
         Raises:
-            Conflict: another pod held a lock all the time (`node-locked`). NotLeading: another process leads.
+            NodeLocked: another pod held a lock all the time. NotLeading: another process leads.
 
         """
         named = [rule for rule in rules if rule.annotation]
@@ -337,5 +347,5 @@ def _has_containers(pod: Pod) -> bool:
     return bool(status.get("containerStatuses") or status.get("initContainerStatuses"))
 
 
-def _locked(node: str, why: str) -> Conflict:
-    return Conflict(f"node {node} is locked: {why}", code="node-locked")
+def _locked(node: str, why: str) -> NodeLocked:
+    return NodeLocked(f"node {node} is locked: {why}")
