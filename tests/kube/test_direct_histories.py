@@ -353,7 +353,7 @@ def _books(front: Any, unknown: dict[str, int]) -> dict[str, Any]:
     }
     columns = (fleet.cpu_free, fleet.memory_free, fleet.slots_free)
     left = {node.name: tuple(column.item(row) for column in columns) for row, node in enumerate(fleet.nodes)}
-    return held | left
+    return held | left | {f"usage of {name}": usage for name, usage in fleet.usage.items() if any(usage)}
 
 
 def _left(front: Any) -> Any:

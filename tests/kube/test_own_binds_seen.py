@@ -90,3 +90,20 @@ async def test_nothing_is_kept_of_a_write_once_the_pod_is_seen_or_free(fault: st
     await process.unconfirmed.controller.drain()
     await process.sync()
     assert not process.mirror._requests._written
+
+
+async def test_a_pod_counts_the_same_in_its_quota_after_a_restart_while_its_node_is_away() -> None:
+    world = World(a=4, b=1)
+    process, pod = await world.leader(), world.pod("p", 2)
+    await process.sync()
+    await process.bind(pod, "a")
+    world.server.rules.delete(("nodes", "", "a"), {})
+    again = Process(world)
+    for each in (process, again):
+        await each.sync()
+        if each is again:
+            each.mirror.recover()
+        each.mirror.settle()
+    before, after = (each.cluster.allocator.fleet.usage["default"] for each in (process, again))
+    assert before == after
+    assert (after.compute_request, after.cores_ppm) == (0, 2_000_000)

@@ -7,7 +7,7 @@ from fractions import Fraction
 from operator import add, sub
 from typing import NamedTuple
 
-from ullage.model.allocation import Allocation
+from ullage.model.allocation import Allocation, Charge
 from ullage.model.gpu import Gpu
 from ullage.model.quantity import PPM
 
@@ -73,7 +73,7 @@ def usage_of(allocation: Allocation, gpus: Iterable[Gpu | None]) -> Usage:
         needs = (0, 0)
         if charges:
             charge = charges[position]
-            needs = counted(gpu, (charge.compute, charge.vram))
+            needs = counted(gpu, (charge.compute, charge.vram)) if gpu is not None else _granted(charge)
             cores += share_of(charge.compute, PPM if gpu is None else gpu.compute)
         elif gpu is not None:
             needs = gpu.compute_gflops or 0, gpu.vram_bytes or 0
@@ -86,6 +86,14 @@ def usage_of(allocation: Allocation, gpus: Iterable[Gpu | None]) -> Usage:
     if limit is None:
         compute_limit, vram_limit = compute, vram
     return Usage(compute, vram, compute_limit, vram_limit, workers=1, cores_ppm=cores)
+
+
+def _granted(charge: Charge) -> tuple[int, int]:
+    """Return what quotas count of a charge on a card that nobody knows by now: nothing where it is in millionths."""
+    if charge.basis is None:
+        return charge.compute, charge.vram
+    compute = 0 if charge.basis.compute_gflops is None else charge.compute
+    return compute, 0 if charge.basis.vram_bytes is None else charge.vram
 
 
 def counted(gpu: Gpu | None, amounts: tuple[int, int]) -> tuple[int, int]:
