@@ -12,7 +12,7 @@ from tests.kube import bodies
 from tests.kube.api_server import ApiServer
 from tests.kube.conftest import until
 from tests.kube.test_direct_binds import cards_of, direct
-from tests.kube.test_front import GPU, a_node, put
+from tests.kube.test_front import GPU, a_node, a_pod, put
 from tests.kube.test_queue_admission import Story, pods_of, story, waiting
 from ullage.kube.client.http import HttpKubeApi
 from ullage.kube.evicting.preemption import PATIENCE_S, RESERVED_S
@@ -24,14 +24,18 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.anyio]
 Document = dict[str, Any]
 Make = Callable[..., Document]
 URGENT = 1_000
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def a_gang(server: ApiServer, make: Make, count: int, gpus: int = 2, queue: str = "y", **spec: Any) -> None:
-    """Create urgent members `m0` and so on, all of which start together."""
-    put(server, "podgroups", {"metadata": {"name": "train", "namespace": "default"}, "spec": {"minMember": count}})
-    members = [make(f"m{number}", gpus, queue=queue) for number in range(count)]
+def a_gang(
+    server: ApiServer, make: Make, count: int, gpus: int = 2, queue: str = "y", name: str = "train", **spec: Any
+) -> None:
+    """Create urgent members `m0` and so on, all of which start together; other names begin with that of the gang."""
+    put(server, "podgroups", {"metadata": {"name": name, "namespace": "default"}, "spec": {"minMember": count}})
+    first = "m" if name == "train" else name
+    members = [make(f"{first}{number}", gpus, queue=queue) for number in range(count)]
     for member in members:
-        member["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] = "train"
+        member["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] = name
         member["spec"] |= {"priority": URGENT} | spec
     put(server, "pods", *members)
 
@@ -227,3 +231,97 @@ async def test_a_queue_at_its_limit_gets_no_room_that_was_made(server: ApiServer
             up.end(name)
         await asyncio.sleep(2 * ROUND_S)
         assert up.bound == {"other"}, "with the gang, the queue would hold three cards"
+
+
+async def test_nobody_leaves_for_a_pod_whose_queue_is_at_its_limit(server: ApiServer, api: HttpKubeApi) -> None:
+    put(server, "nodes", a_node("a", 2))
+    put(server, "pods", direct("x0"), direct("y0", queue="y"))
+    async with story(server, api, parse_queue("y", "root", 1, None, "gpu=1")) as up:
+        await full(up, "x0", "y0")
+        put(server, "pods", with_priority(direct("u", queue="y"), URGENT))
+        await up.reported("u", "queue-limit: ")
+        assert await rounds(up) == set()
+
+
+async def test_nobody_leaves_if_the_queue_reaches_its_limit_before_they_would(
+    server: ApiServer, api: HttpKubeApi
+) -> None:
+    put(server, "nodes", a_node("a", 2), a_node("b", 1))
+    put(server, "pods", direct("x0", 2), direct("z0", queue="z"))
+    async with story(server, api, parse_queue("y", "root", 1, None, "gpu=2")) as up:
+        await full(up, "x0", "z0")
+        put(server, "pods", with_priority(direct("u", 2, queue="y"), URGENT))
+        await up.reported("u", "insufficient-gpu: ")
+        await asyncio.sleep(1.5 * ROUND_S)
+        up.end("z0")
+        put(server, "pods", direct("y0", queue="y"))
+        await up.reported("u", "queue-limit: ")
+        assert await rounds(up) == set()
+
+
+async def test_no_more_leave_for_single_pods_than_the_limit_of_their_queue_allows(
+    server: ApiServer, api: HttpKubeApi
+) -> None:
+    put(server, "nodes", a_node("a", 3))
+    low = [f"x{number}" for number in range(3)]
+    put(server, "pods", *map(direct, low))
+    async with story(server, api, parse_queue("y", "root", 1, None, "gpu=1")) as up:
+        await full(up, *low)
+        put(server, "pods", *(with_priority(direct(f"u{number}", queue="y"), URGENT) for number in range(3)))
+        await up.reported("u2", "insufficient-gpu: ")
+        victims = await rounds(up, 4)
+        assert len(victims) == 1
+        up.end(*victims)
+        await until(lambda: len(up.bound) == 3, lambda: f"one goes: {up.bound}")
+        assert await rounds(up) == set()
+
+
+async def test_others_leave_for_one_of_two_gangs_if_the_limit_allows_one(server: ApiServer, api: HttpKubeApi) -> None:
+    put(server, "nodes", a_node("a", 4))
+    low = [f"x{number}" for number in range(4)]
+    put(server, "pods", *map(direct, low))
+    async with story(server, api, parse_queue("y", "root", 1, None, "gpu=2")) as up:
+        await full(up, *low)
+        a_gang(server, direct, 2, 1)
+        a_gang(server, direct, 2, 1, name="k")
+        await up.reported("m1", "gang-does-not-fit: ")
+        await up.reported("k1", ": ")
+        assert len(await rounds(up, 4)) == 2
+
+
+async def test_nobody_leaves_a_node_whose_pods_keep_the_urgent_one_away(server: ApiServer, api: HttpKubeApi) -> None:
+    node = a_node("a", 1)
+    node["metadata"]["labels"] = {"kubernetes.io/hostname": "a"}
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"team": "r"}}}
+    alone = a_pod("alone", 0)
+    alone["spec"] |= {"nodeName": "a", "affinity": {"podAntiAffinity": {_REQUIRED: [term]}}}
+    put(server, "nodes", node)
+    put(server, "pods", alone, direct("x0"))
+    async with story(server, api) as up:
+        await full(up, "alone", "x0")
+        put(server, "nodes", a_node("b", 1))
+        put(server, "pods", with_priority(direct("x1"), 1))
+        await full(up, "x1")
+        urgent = with_priority(direct("u", queue="y"), URGENT)
+        urgent["metadata"]["labels"]["team"] = "r"
+        put(server, "pods", urgent)
+        await up.reported("u", ": ")
+        assert await rounds(up) == {"x1"}, "x0 would be the cheaper victim"
+
+
+async def test_nobody_leaves_twice_while_victims_take_long(server: ApiServer, api: HttpKubeApi) -> None:
+    put(server, "nodes", a_node("a", 2), a_node("b", 2))
+    low = [f"x{number}" for number in range(4)]
+    put(server, "pods", *map(direct, low))
+    async with story(server, api) as up:
+        await full(up, *low)
+        a_gang(server, direct, 2, 1)
+        await up.reported("m1", "gang-does-not-fit: ")
+        victims = await evicted(up, 2)
+        for _ in range(4):
+            up.clock.now += RESERVED_S / 2
+            await asyncio.sleep(1.2 * ROUND_S)
+        assert leaving(up) == victims
+        for name in victims:
+            up.end(name)
+        await until(lambda: {"m0", "m1"} <= up.bound, lambda: f"both go: {up.note('m0')}")

@@ -12,7 +12,7 @@ kube-scheduler have no gate to open: they wait here until they are bound to the 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ullage.core.admitting.turns import AdmissionBoard, Held, Running, Turns, Unit, in_order, may_hold, next_turns
@@ -372,20 +372,21 @@ class Gates:
 
     def _rooms_made(self) -> dict[str, list[tuple[GatedPod, int]]]:
         """Return the waiting pods for which room was made, with the row of their node; those of a gang together."""
-        books, made = self._cluster.allocator, dict[str, list[tuple[GatedPod, int]]]()
-        for kept in books.nominations.entries:
-            uid, row = kept.request.uid, books.fleet.row_of.get(kept.node)
-            pod = self._pods.get(uid)
-            if kept.first_come and pod is not None and pod.waits and row is not None:
-                gang = pod.request.claim.gang
-                made.setdefault(uid if gang is None else gang.key, []).append((pod, row))
+        rows, made = self._cluster.allocator.fleet.row_of, dict[str, list[tuple[GatedPod, int]]]()
+        for pod, kept in self._with_room_made():
+            gang, row = pod.request.claim.gang, rows.get(kept.node)
+            if row is not None:
+                made.setdefault(pod.request.uid if gang is None else gang.key, []).append((pod, row))
         return made
 
-    def short_gangs(self) -> list[Unit]:
-        """Return the gangs that wait for room which others could make, those of the highest priority first.
+    def _with_room_made(self) -> Iterator[tuple[GatedPod, Nomination]]:
+        for kept in self._cluster.allocator.nominations.entries:
+            pod = self._pods.get(kept.request.uid)
+            if kept.first_come and pod is not None and pod.waits:
+                yield pod, kept
 
-        A gang with subgroups, or that has to stay in one domain, is not one of them.
-        """
+    def short_of_room(self) -> list[Unit]:
+        """Return who waits for room that others could make, by priority; no gang with subgroups or a fixed domain."""
         units, _ = self._units()
         short = (unit for unit in units if unit.quorum is None and self._lacks_room(unit.requests))
         return sorted(short, key=lambda unit: (-unit.priority, unit.since))
@@ -393,10 +394,19 @@ class Gates:
     def _lacks_room(self, requests: Sequence[Request]) -> bool:
         first, *_ = requests
         gang, refusal = first.claim.gang, self._refused.get(first.uid)
-        if gang is None or gang.divided or any(within is not None for within in gang.required_levels):
+        if gang is not None and (gang.divided or any(within is not None for within in gang.required_levels)):
             return False
         cures = () if refusal is None or not refusal.curable else (each.cure for each in refusal.rejections)
         return next(iter(cures), None) is Cure.CAPACITY
+
+    def may_gain_room(self, requests: Sequence[Request]) -> bool:
+        """Return whether all of these still wait, and the limits allow them beside the room that is made for others."""
+        own = {each.uid: pod for each in requests if (pod := self._pods.get(each.uid)) is not None and pod.waits}
+        if len(own) < len(requests):
+            return False
+        first = next(iter(own.values()))
+        taken = [(pod.queue, kept) for pod, kept in self._with_room_made() if kept.request.uid not in own]
+        return may_hold(self._board([*taken, *self._promised()]), first.queue, requests, self._now())
 
     def _promise(self, pod: GatedPod, choice: Choice) -> None:
         pod.promise = Nomination(pod.request, choice.node, self._now(), choice.gpus, charges=choice.charges, hold=True)

@@ -8,10 +8,11 @@ room is reserved for the pod. kube-scheduler observes the deletions and tries th
 
 from __future__ import annotations
 
+import asyncio
 import math
 import sys
 import time
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -126,6 +127,10 @@ class Preemptor:
         self._record_event, self._on_error = context.record_event, context.on_error
         self._term, self._most_nodes = term, most_nodes
         self._clock, self._pause = context.clock, context.pause
+        self.turn = asyncio.Lock()
+        """Held from the search for victims to the last eviction, so that no two look at the same victims."""
+        self.queues_allow: Callable[[Request], bool] = lambda _: True
+        """Whether queues allow that others are evicted for a request."""
         self._waiting: dict[str, _Waiting] = {}
         self._reserved: dict[str, _Reserved] = {}
         self.evicted = 0
@@ -219,7 +224,8 @@ class Preemptor:
                 continue
             entry.not_before = self._clock() + AGAIN_S
             try:
-                await self._preempt_for(epoch, entry)
+                async with self.turn:
+                    await self._preempt_for(epoch, entry)
             except UllageError as error:
                 self._on_error("Pod", f"{entry.claim.namespace}/{entry.claim.pod}", error)
         return ROUND_S
@@ -274,11 +280,11 @@ class Preemptor:
 
     async def _make_room(self, epoch: int, entry: _Waiting, room: RoomOnNode, evictions: Sequence[Evict]) -> None:
         node, claim = room.node, entry.claim
-        if not self._still(entry):
+        if not self._may_evict(entry):
             return
         # Given up at once unless a victim leaves.
         await self.reserve(epoch, claim, node, until=self._clock())
-        if not self._still(entry):
+        if not self._may_evict(entry):
             return
         for request, preemption in room.places:
             self._cluster.reserve_room_of(request, preemption)
@@ -309,6 +315,10 @@ class Preemptor:
         claim, uid = entry.claim, entry.claim.pod_uid
         held = self._cluster.held(uid) is not None or self._promised(uid)
         return self._waiting.get(uid) is entry and self.may_preempt(claim) and not held
+
+    def _may_evict(self, entry: _Waiting) -> bool:
+        request, _ = next(iter(entry.wanted))
+        return self._still(entry) and self.queues_allow(request)
 
     async def evict(self, epoch: int, eviction: Evict, message: str) -> None:
         with suppress(NotFound, VersionConflict):

@@ -9,8 +9,10 @@ several families.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import islice
 
 from ullage.core.admitting.turns import Unit
 from ullage.core.evicting.preemption import Preemption
@@ -42,6 +44,10 @@ class QueuePreemption:
         self._cluster, self._budgets, self._clock = context.cluster, context.followed.budgets, context.clock
         self._record_event, self._on_error, self._now = context.record_event, context.on_error, context.now
         self._term, self._gates, self._preemptor = term, gates, preemptor
+        self._pause = context.pause
+        self._reported: set[str] = set()
+        """The pods that stand alone for which evictions help, as of the last look at each."""
+        preemptor.queues_allow = self._allow
         self._not_before: dict[str, float] = {}
         """When room may be looked for, by the key of the unit (seconds): a while after it was first refused."""
         term.subscribe(self._not_before.clear)
@@ -50,32 +56,47 @@ class QueuePreemption:
 
     async def reconcile(self, _key: str) -> float:
         """Report single pods, and make room for gangs; those of the highest priority first."""
-        self._report_single()
-        epoch, now, short = self._term.check(), self._clock(), self._gates.short_gangs()
-        known = {unit.key: self._not_before.get(unit.key, now + PATIENCE_S) for unit in short}
+        epoch, lowest = self._term.check(), self._cluster.holders.lowest_priority
+        short = [unit for unit in self._gates.short_of_room() if unit.priority > lowest]
+        gangs = [unit for unit in short if unit.requests[0].claim.gang is not None]
+        await self._report([unit.requests[0] for unit in short if unit.requests[0].claim.gang is None])
+        now = self._clock()
+        known = {unit.key: self._not_before.get(unit.key, now + PATIENCE_S) for unit in gangs}
         self._not_before.clear()
         self._not_before.update(known)
-        due = [unit for unit in short if known[unit.key] <= now and self._may_preempt(unit)]
+        due = [unit for unit in gangs if known[unit.key] <= now and self._may_preempt(unit)]
         for unit in due[:_MOST_GANGS]:
             self._not_before[unit.key] = self._clock() + AGAIN_S
             try:
-                await self._make_room(epoch, unit)
+                async with self._preemptor.turn:
+                    await self._make_room(epoch, unit)
             except UllageError as error:
                 self._on_error("PodGroup", unit.key, error)
         return ROUND_S
 
-    def _report_single(self) -> None:
+    async def _report(self, alone: Iterable[Request]) -> None:
         """Tell the preemptor on which nodes evictions could help, as answers to kube-scheduler do."""
-        lowest, names = self._cluster.holders.lowest_priority, list(self._term.mirror.machines.by_name)
-        refused = self._gates.refusals().items()
-        waiting = (self._gates.waiting(uid) for uid, refusal in refused if refusal.curable)
-        alone = [request for request in waiting if request is not None and request.claim.gang is None]
-        raised = [request for request in alone if request.claim.priority > lowest and self._is_of_one_family(request)]
-        for request in sorted(raised, key=lambda each: (-each.claim.priority, each.claim.created_at))[:_MOST_PODS]:
-            offers = self._cluster.offers(request, names, expected=False)
-            helps = [name for refusal, refused in offers.refused if refusal.helps for name in refused]
-            if not offers.names and helps:
-                self._preemptor.refused([(request, helps)])
+        due = list(islice(filter(self._is_of_one_family, alone), _MOST_PODS))
+        self._reported &= {request.uid for request in due}
+        for request in due:
+            began = time.perf_counter()
+            self._reported.discard(request.uid)
+            self._report_one(request)
+            await self._pause(time.perf_counter() - began)
+
+    def _report_one(self, request: Request) -> None:
+        names = list(self._term.mirror.machines.by_name)
+        offers = self._cluster.offers(request, names, expected=False)
+        helps = [name for refusal, refused in offers.refused if refusal.helps for name in refused]
+        if not offers.names and helps and self._gates.waiting(request.uid) is not None:
+            self._reported.add(request.uid)
+            self._preemptor.refused([(request, helps)])
+
+    def _allow(self, request: Request) -> bool:
+        """Return whether others may be evicted for a single pod: one that waits in no queue, or within its limits."""
+        if self._gates.waiting(request.uid) is None:
+            return True
+        return request.uid in self._reported and self._gates.may_gain_room([request])
 
     def _may_preempt(self, unit: Unit) -> bool:
         """Return whether all members may preempt, and no room is being made for any."""
@@ -86,13 +107,15 @@ class QueuePreemption:
             and self._preemptor.may_preempt(request.claim)
             and not self._preemptor.has_room(request.uid)
             for request in unit.requests
-        )
+        ) and self._gates.may_gain_room(unit.requests)
 
     def _is_of_one_family(self, request: Request) -> bool:
         pod = request.claim.pod_uid
         return request.uid == pod and all(self._gates.waiting(each) is None for each in further_ids(pod))
 
     async def _make_room(self, epoch: int, unit: Unit) -> None:
+        if not self._may_preempt(unit):
+            return
         members = {request.uid: request for request in unit.requests}
         rooms = self._cluster.victims_of_gang(unit.requests, self._left())
         leaving = {uid: self._preemptor.evictions_of([uid_of(each) for each in rooms[uid].uids]) for uid in rooms}
@@ -106,7 +129,7 @@ class QueuePreemption:
         for uid, room in rooms.items():
             until = self._clock() + RESERVED_S
             await self._preemptor.reserve(epoch, members[uid].claim, room.choice.node, until=until, others=nodes)
-        if not all(self._preemptor.may_preempt(request.claim) for request in unit.requests):
+        if not self._still(unit, rooms):
             for uid in rooms:
                 self._preemptor.keep_for(uid, 0)
             return
@@ -114,6 +137,16 @@ class QueuePreemption:
         for uid, found in evictions.items():
             await self._evict(epoch, members[uid], rooms[uid].choice.node, found)
             self._preemptor.keep_for(uid, RESERVED_S)
+
+    def _still(self, unit: Unit, rooms: Mapping[str, Preemption]) -> bool:
+        """Return whether all members still wait after an await, and the same victims make room for them."""
+        waiting = all(self._preemptor.may_preempt(request.claim) for request in unit.requests)
+        if not waiting or not self._gates.may_gain_room(unit.requests):
+            return False
+        now = self._cluster.victims_of_gang(unit.requests, self._left())
+        return {uid: (each.choice.node, each.uids) for uid, each in now.items()} == {
+            uid: (each.choice.node, each.uids) for uid, each in rooms.items()
+        }
 
     def _left(self) -> Budgets:
         found = self._budgets.objects.values()
