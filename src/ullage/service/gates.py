@@ -29,6 +29,7 @@ from ullage.service.gated import GatedPod, Members, QueueFigures, Standing, hold
 from ullage.service.kept_away import KeptAway, Repelling
 from ullage.service.place_search import PlaceSearch
 from ullage.service.queue_holdings import QueueHoldings, QueueOf
+from ullage.service.queue_report import QueueReport
 
 OPEN_S = 60.0
 """Seconds for which a place is reserved for a pod whose gate is open, until its scheduler has placed it."""
@@ -88,13 +89,7 @@ class Gates:
         """The node on which room is reserved for a waiting pod."""
         self._search = PlaceSearch(cluster, self._kept_away, pods=self._pods, running=self._running, now=now)
         self._requirements: dict[ResourceRequirement, ResourceRequirement] = {}
-        self._refused: dict[str, Refusal] = {}
-        """Why waiting pods are not admitted, as of the last step."""
-        self._waiting: dict[str, list[GatedPod]] = {}
-        """The pods that waited then, by queue."""
-        self._standing: dict[str, Standing] | None = {}
-        """Their positions; None until `standings` computes them."""
-        self._figures: dict[str, QueueFigures] = {}
+        self._report = QueueReport(self._pods, now)
         self._missed = 0
         """Pods that were not placed in time since the last one that was placed."""
         self._changes = 0
@@ -133,21 +128,14 @@ class Gates:
             self._running.pop(request.uid, None)
             return
         known.gated, known.until = False, self._clock() + self._open_s
-        self._count(known)
-
-    def _count(self, pod: GatedPod) -> None:
-        """Count a pod that no longer waits."""
-        if pod.counts:
-            figures = self._figures_of(pod.queue)
-            figures.opened += 1
-            figures.waited_s += max(0.0, self._now() - pod.since)
+        self._report.count(known)
 
     def placed(self, uid: str, gang: GangClaim | None = None, node: str = "") -> None:
         """Note that a pod has its node. A member of a gang counts towards the quorum until it is dropped."""
         pod = self._pods.get(uid)
         if pod is not None:
             if pod.gated and pod.promise is not None:
-                self._count(pod)
+                self._report.count(pod)
             self._missed = 0
             self._forget(uid)
         running = None if gang is None else (gang, node)
@@ -178,7 +166,7 @@ class Gates:
 
     def _forget(self, uid: str) -> None:
         known = self._pods.pop(uid, None)
-        self._refused.pop(uid, None)
+        self._report.refused.pop(uid, None)
         if known is None:
             return
         self._changes += 1
@@ -253,17 +241,7 @@ class Gates:
 
     def standings(self) -> Mapping[str, Standing]:
         """Return the positions of waiting pods, as of the last step."""
-        if self._standing is None:
-            self._standing = {}
-            for queue, pods in self._waiting.items():
-                pods.sort(key=lambda pod: (-pod.request.claim.priority, pod.age))
-                for position, pod in enumerate(pods, start=1):
-                    uid = pod.request.uid
-                    reserved = (self._reserved[uid],) if uid in self._reserved else ()
-                    self._standing[uid] = Standing(
-                        queue, position, len(pods), self._refused.get(uid), reserved=reserved
-                    )
-        return {uid: standing for uid, standing in self._standing.items() if uid in self._pods}
+        return self._report.standings(self._reserved)
 
     def waiting(self, uid: str) -> Request | None:
         """Return the request of a pod that is not admitted yet."""
@@ -272,7 +250,7 @@ class Gates:
 
     def refusals(self) -> Mapping[str, Refusal]:
         """Return why waiting pods are not admitted, as of the last step, where that is known."""
-        return self._refused
+        return self._report.refused
 
     def held(self) -> Held:
         """Return what each queue holds in the books now."""
@@ -280,14 +258,7 @@ class Gates:
 
     def figures(self) -> dict[str, QueueFigures]:
         """Return the figures of the queues."""
-        for figures in self._figures.values():
-            figures.waiting, figures.oldest = 0, None
-        for pod in self._pods.values():
-            if pod.waits and pod.counts:
-                figures = self._figures_of(pod.queue)
-                figures.waiting += 1
-                figures.oldest = pod.since if figures.oldest is None else min(figures.oldest, pod.since)
-        return self._figures
+        return self._report.figures()
 
     # --- steps ---
 
@@ -315,7 +286,7 @@ class Gates:
                 found.append((uid, pod.promise.node))
                 if not pod.gated:
                     pod.avoided[pod.promise.node] = clock + AVOID_S
-                self._figures_of(pod.queue).returned += pod.counts
+                self._report.of(pod.queue).returned += pod.counts
                 self._missed += pod.counts
                 self._take_back(uid, pod)
         return found
@@ -393,7 +364,7 @@ class Gates:
 
     def _lacks_room(self, requests: Sequence[Request]) -> bool:
         first, *_ = requests
-        gang, refusal = first.claim.gang, self._refused.get(first.uid)
+        gang, refusal = first.claim.gang, self._report.refused.get(first.uid)
         if gang is not None and (gang.divided or any(within is not None for within in gang.required_levels)):
             return False
         cures = () if refusal is None or not refusal.curable else (each.cure for each in refusal.rejections)
@@ -431,13 +402,13 @@ class Gates:
         self._reserve(turns)
         self._due = turns.due
         for name, share in turns.shares.items():
-            self._figures_of(name).share = share
+            self._report.of(name).share = share
         for unit in units:
             if (refusal := turns.refused.get(unit.key)) is not None:
                 for request in unit.requests:
                     kept = None if refusal.curable else self._kept_away.why(self._pods[request.uid])
                     standing[request.uid] = kept or refusal
-        self._remember_waiting(standing)
+        self._report.remember(standing)
 
     def _promised(self) -> list[tuple[str, Nomination]]:
         """Return the promised places that are not taken yet, each with its queue."""
@@ -487,13 +458,3 @@ class Gates:
         for gang, node in self._running.values():
             found.setdefault(gang.key, []).append((gang, node))
         return found
-
-    def _remember_waiting(self, refused: dict[str, Refusal]) -> None:
-        """Remember the waiting pods, and why they wait."""
-        self._refused, self._waiting, self._standing = refused, {}, None
-        for pod in self._pods.values():
-            if pod.waits and pod.counts:
-                self._waiting.setdefault(pod.queue, []).append(pod)
-
-    def _figures_of(self, queue: str) -> QueueFigures:
-        return self._figures.setdefault(queue, QueueFigures())

@@ -87,6 +87,12 @@ class Unit:
     def uids(self) -> tuple[str, ...]:
         return tuple(request.uid for request in self.requests)
 
+    @property
+    def alone(self) -> Request | None:
+        """The only request, if it is of no gang."""
+        first, *_ = self.requests
+        return first if first.claim.gang is None else None
+
 
 @dataclass(slots=True)
 class Turns:

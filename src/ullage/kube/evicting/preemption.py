@@ -129,8 +129,7 @@ class Preemptor:
         self._clock, self._pause = context.clock, context.pause
         self.turn = asyncio.Lock()
         """Held from the search for victims to the last eviction, so that no two look at the same victims."""
-        self.queues_allow: Callable[[Request], bool] = lambda _: True
-        """Whether queues allow that others are evicted for a request."""
+        self._allows: Callable[[Request], bool] = lambda _: True
         self._waiting: dict[str, _Waiting] = {}
         self._reserved: dict[str, _Reserved] = {}
         self.evicted = 0
@@ -144,6 +143,10 @@ class Preemptor:
         context.followed.nodes.subscribe(self._on_node)
         self.controller = Controller("Pod", self.reconcile, on_error=context.on_error, guard=term.begun)
         self.controller.add(ALL)
+
+    def restrict(self, allows: Callable[[Request], bool]) -> None:
+        """Evict others only for requests that this allows, when it is asked right before."""
+        self._allows = allows
 
     # --- answers to kube-scheduler ---
 
@@ -318,7 +321,7 @@ class Preemptor:
 
     def _may_evict(self, entry: _Waiting) -> bool:
         request, _ = next(iter(entry.wanted))
-        return self._still(entry) and self.queues_allow(request)
+        return self._still(entry) and self._allows(request)
 
     async def evict(self, epoch: int, eviction: Evict, message: str) -> None:
         with suppress(NotFound, VersionConflict):

@@ -47,7 +47,7 @@ class QueuePreemption:
         self._pause = context.pause
         self._reported: set[str] = set()
         """The pods that stand alone for which evictions help, as of the last look at each."""
-        preemptor.queues_allow = self._allow
+        preemptor.restrict(self._allow)
         self._not_before: dict[str, float] = {}
         """When room may be looked for, by the key of the unit (seconds): a while after it was first refused."""
         term.subscribe(self._not_before.clear)
@@ -58,8 +58,8 @@ class QueuePreemption:
         """Report single pods, and make room for gangs; those of the highest priority first."""
         epoch, lowest = self._term.check(), self._cluster.holders.lowest_priority
         short = [unit for unit in self._gates.short_of_room() if unit.priority > lowest]
-        gangs = [unit for unit in short if unit.requests[0].claim.gang is not None]
-        await self._report([unit.requests[0] for unit in short if unit.requests[0].claim.gang is None])
+        gangs = [unit for unit in short if unit.alone is None]
+        await self._report([request for unit in short if (request := unit.alone) is not None])
         now = self._clock()
         known = {unit.key: self._not_before.get(unit.key, now + PATIENCE_S) for unit in gangs}
         self._not_before.clear()
