@@ -116,8 +116,9 @@ class QueuePreemption:
     async def _make_room(self, epoch: int, unit: Unit) -> None:
         if not self._may_preempt(unit):
             return
-        members = {request.uid: request for request in unit.requests}
+        members, began = {request.uid: request for request in unit.requests}, time.perf_counter()
         rooms = self._cluster.victims_of_gang(unit.requests, self._left())
+        await self._pause(time.perf_counter() - began)  # yield as much time to other tasks
         leaving = {uid: self._preemptor.evictions_of([uid_of(each) for each in rooms[uid].uids]) for uid in rooms}
         evictions = {uid: found for uid, found in leaving.items() if found is not None}
         everybody = [each for found in evictions.values() for each in found]
