@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.kube import bodies
-from tests.kube.api_server import ApiServer
+from tests.kube.api_server import ApiServer, Canned
 from tests.kube.conftest import until
 from tests.kube.test_direct_binds import cards_of, direct
 from tests.kube.test_front import GPU, a_node, a_pod, put
@@ -143,6 +143,41 @@ async def test_nobody_leaves_for_members_that_may_not_preempt(
         await full(up, "x0", "x1")
         a_gang(server, direct, 2, 1, **spec)
         await up.reported("m1", "gang-does-not-fit: ")
+        assert await rounds(up) == set()
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]},
+        {"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]},
+    ],
+)
+async def test_nobody_leaves_for_pods_that_kube_scheduler_may_refuse_there(
+    server: ApiServer, api: HttpKubeApi, spec: Document
+) -> None:
+    put(server, "nodes", a_node("a", 2))
+    put(server, "pods", waiting("x0"), waiting("x1"))
+    async with story(server, api) as up:
+        await full(up, "x0", "x1")
+        alone = with_priority(waiting("u", queue="z"), URGENT)
+        alone["spec"] |= spec
+        put(server, "pods", alone)
+        a_gang(server, waiting, 2, 1, **spec)
+        await up.reported("m1", "gang-does-not-fit: ")
+        assert await rounds(up) == set()
+
+
+async def test_nobody_leaves_for_a_pod_that_was_refused_where_it_had_room(server: ApiServer, api: HttpKubeApi) -> None:
+    put(server, "nodes", a_node("a", 1), a_node("b", 1))
+    put(server, "pods", with_priority(direct("x0"), 2 * URGENT))
+    async with story(server, api) as up:
+        await full(up, "x0")
+        server.canned.append(Canned("POST", "/pods/u/binding", 403))
+        put(server, "pods", with_priority(direct("u", queue="y"), URGENT))
+        await until(lambda: not server.canned, "it is refused")
+        put(server, "pods", direct("low", queue="z"))
+        await full(up, "x0", "low")
         assert await rounds(up) == set()
 
 

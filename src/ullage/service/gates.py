@@ -371,9 +371,12 @@ class Gates:
         return next(iter(cures), None) is Cure.CAPACITY
 
     def may_gain_room(self, requests: Sequence[Request]) -> bool:
-        """Return whether all of these still wait, and the limits allow them beside the room that is made for others."""
+        """Return whether all of these still wait, and the limits allow them beside the room that is made for others.
+
+        A pod that could not be placed where it had room gets none of others: it may be refused there too.
+        """
         own = {each.uid: pod for each in requests if (pod := self._pods.get(each.uid)) is not None and pod.waits}
-        if len(own) < len(requests):
+        if len(own) < len(requests) or any(pod.avoided for pod in own.values()):
             return False
         first = next(iter(own.values()))
         taken = [(pod.queue, kept) for pod, kept in self._with_room_made() if kept.request.uid not in own]

@@ -4,7 +4,7 @@ Pods that stand alone are reported to the preemptor, as those are that kube-sche
 made for as many members as start together, or nobody is evicted: victims are found for all members at once
 (`core/evicting/gang_eviction.py`), each eviction is tried with a dry run, and the room is reserved for the members. The
 gates give it to them together, as soon as the last victim has left. Nobody is evicted for pods that request cards of
-several families.
+several families, or that kube-scheduler may refuse where others have left (`wire/scheduler_fields.py`).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from ullage.model.claim import Request
 from ullage.model.error import UllageError
 from ullage.model.family_ids import further_ids, uid_of
 from ullage.service.gates import Gates
+from ullage.wire.scheduler_fields import fields_for_scheduler
 
 ROUND_S = 1.0
 """Seconds between two looks at those who wait."""
@@ -44,7 +45,7 @@ class QueuePreemption:
         self._cluster, self._budgets, self._clock = context.cluster, context.followed.budgets, context.clock
         self._record_event, self._on_error, self._now = context.record_event, context.on_error, context.now
         self._term, self._gates, self._preemptor = term, gates, preemptor
-        self._pause = context.pause
+        self._pause, self._pods, self._settings = context.pause, context.followed.pods.objects, context.pod_settings
         self._reported: set[str] = set()
         """The pods that stand alone for which evictions help, as of the last look at each."""
         preemptor.restrict(self._allow)
@@ -76,7 +77,7 @@ class QueuePreemption:
 
     async def _report(self, alone: Iterable[Request]) -> None:
         """Tell the preemptor on which nodes evictions could help, as answers to kube-scheduler do."""
-        due = list(islice(filter(self._is_of_one_family, alone), _MOST_PODS))
+        due = list(islice(filter(self._is_decided_here, alone), _MOST_PODS))
         self._reported &= {request.uid for request in due}
         for request in due:
             began = time.perf_counter()
@@ -102,16 +103,19 @@ class QueuePreemption:
         """Return whether all members may preempt, and no room is being made for any."""
         lowest = self._cluster.holders.lowest_priority
         return all(
-            self._is_of_one_family(request)
+            self._is_decided_here(request)
             and request.claim.priority > lowest
             and self._preemptor.may_preempt(request.claim)
             and not self._preemptor.has_room(request.uid)
             for request in unit.requests
         ) and self._gates.may_gain_room(unit.requests)
 
-    def _is_of_one_family(self, request: Request) -> bool:
-        pod = request.claim.pod_uid
-        return request.uid == pod and all(self._gates.waiting(each) is None for each in further_ids(pod))
+    def _is_decided_here(self, request: Request) -> bool:
+        """Return whether nothing but the room for cards of one family decides on the node of a pod."""
+        uid, pod = request.claim.pod_uid, self._pods.get((request.claim.namespace, request.claim.pod))
+        if request.uid != uid or pod is None or any(map(self._gates.waiting, further_ids(uid))):
+            return False
+        return not fields_for_scheduler(pod.document, self._settings)
 
     async def _make_room(self, epoch: int, unit: Unit) -> None:
         if not self._may_preempt(unit):
