@@ -173,9 +173,10 @@ async def test_nobody_leaves_for_a_pod_that_was_refused_where_it_had_room(server
     put(server, "pods", with_priority(direct("x0"), 2 * URGENT))
     async with story(server, api) as up:
         await full(up, "x0")
-        server.canned.append(Canned("POST", "/pods/u/binding", 403))
+        refusal = Canned("POST", "/pods/u/binding", 403)
+        server.canned.append(refusal)
         put(server, "pods", with_priority(direct("u", queue="y"), URGENT))
-        await until(lambda: not server.canned, "it is refused")
+        await until(lambda: not refusal.times, "it is refused")
         put(server, "pods", direct("low", queue="z"))
         await full(up, "x0", "low")
         assert await rounds(up) == set()
