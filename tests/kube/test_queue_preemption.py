@@ -170,7 +170,7 @@ async def test_nobody_leaves_for_pods_that_kube_scheduler_may_refuse_there(
 
 async def test_nobody_leaves_for_a_pod_that_was_refused_where_it_had_room(server: ApiServer, api: HttpKubeApi) -> None:
     put(server, "nodes", a_node("a", 1), a_node("b", 1))
-    put(server, "pods", with_priority(direct("x0"), 2 * URGENT))
+    put(server, "pods", direct("x0"))
     async with story(server, api) as up:
         await full(up, "x0")
         refusal = Canned("POST", "/pods/u/binding", 403)
