@@ -95,7 +95,7 @@ class KubeSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     as a persistent volume: their scheduler name is `scheduler_name` with `-direct`.
 
     With `preemption` pods are evicted for others of higher priority that fit nowhere, where kube-scheduler cannot do
-    it: for parts of cards, and for whole cards that are shared.
+    it: for parts of cards, for whole cards that are shared, and for pods and gangs that wait in queues.
 
     Of the nodes that fit a pod, kube-scheduler is offered the `offered_nodes` with the highest scores, or with 0 all;
     so are pods with preferred affinity or topology spread constraints, which it scores.
