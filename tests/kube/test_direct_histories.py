@@ -370,13 +370,14 @@ def _left(front: Any) -> Any:
         "slots": (fleet.slots_total - fleet.slots_free).nonzero()[0].tolist(),
         "compute": (fleet.compute_total - fleet.compute_free).nonzero()[0].tolist(),
         "nominations": books.nominations.entries,
-        "gates": [*gates._pods, *gates._running, *gates._reserved, *gates._refused],
+        "gates": [*gates._pods, *gates._running, *gates._reserved, *gates._report.refused],
         "admission": [*admitted._pods, *admitted._members, *admitted._wrong, *admitted._reported, *admitted._free],
         "writes": [*admitted._written, *admitted._to_report],
         "requests": [*requests._asked, *requests._records, *requests._written],
         "mirror": [*mirror._waiting, *mirror._unreported, *mirror._withheld, *mirror._unread],
         "unconfirmed": [*front.unconfirmed._open, *front.unconfirmed._unobserved],
         "bound": places.__self__._bound,
+        "preemption": [] if front.preemptor is None else [*front.preemptor._waiting, *front.preemptor._reserved],
     }
     return ((name, each) for name, each in kept.items() if each)
 
