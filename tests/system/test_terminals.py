@@ -190,7 +190,7 @@ def test_a_cancelled_program_ends_and_its_client_learns_it(shell: Shell, word: s
         assert screen.is_as_before
 
 
-@pytest.mark.parametrize(("name", "limit", "before"), [("USR1", "3s", "2s"), ("TERM", "6s", "4s")])
+@pytest.mark.parametrize(("name", "limit", "before"), [("USR1", "6s", "2s"), ("TERM", "6s", "3s")])
 def test_a_program_with_a_terminal_goes_on_after_a_signal_before_its_time_limit(
     shell: Shell, word: str, name: str, limit: str, before: str
 ) -> None:
