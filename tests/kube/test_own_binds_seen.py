@@ -23,6 +23,18 @@ def change(world: World, name: str, make: Any) -> None:
     world.server.rules.change(("pods", "default", name), make)
 
 
+async def bound(world: World, fault: str) -> tuple[Process, dict[str, Any]]:
+    """Have a pod bound to node `a`; with a `fault` the process does not learn that."""
+    process, pod = await world.leader(), world.pod("p")
+    await process.sync()
+    if fault:
+        with pytest.raises(Unreachable):
+            await process.bind(pod, "a", fault)
+    else:
+        await process.bind(pod, "a")
+    return process, pod
+
+
 def held(process: Process, pod: dict[str, Any]) -> set[str]:
     process.mirror.settle()
     found = process.cluster.held(pod["metadata"]["uid"])
@@ -34,13 +46,7 @@ def held(process: Process, pod: dict[str, Any]) -> set[str]:
 @pytest.mark.parametrize("fault", ["", "back"])
 async def test_a_record_that_was_changed_before_it_was_seen_adds_to_what_was_written(fault: str) -> None:
     world = World(a=4)
-    process, pod = await world.leader(), world.pod("p")
-    await process.sync()
-    if fault:
-        with pytest.raises(Unreachable):
-            await process.bind(pod, "a", fault)
-    else:
-        await process.bind(pod, "a")
+    process, pod = await bound(world, fault)
     given = world.cards("p")
     other = next(card for n in range(4) if (card := f"a/{GPU}/{n}") != given)
     change(
@@ -80,13 +86,7 @@ async def test_a_pod_whose_init_containers_ended_before_it_was_seen_holds_what_t
 @pytest.mark.parametrize("fault", ["", "back", "there"])
 async def test_nothing_is_kept_of_a_write_once_the_pod_is_seen_or_free(fault: str) -> None:
     world = World(a=1)
-    process, pod = await world.leader(), world.pod("p")
-    await process.sync()
-    if fault:
-        with pytest.raises(Unreachable):
-            await process.bind(pod, "a", fault)
-    else:
-        await process.bind(pod, "a")
+    process, _ = await bound(world, fault)
     await process.unconfirmed.controller.drain()
     await process.sync()
     assert not process.mirror._requests._written
