@@ -45,7 +45,7 @@ class Reclaim:
         self._alone = [ExecutorVictim((executor,), None, busy=True) for executor in ordered]
         """Executors that leave without a winner, so that they need not hurry yet; a task may still run."""
         self._executors = held = world.held()
-        self._largest = {"": largest(self._fleet, [each.id for victim in self._alone for each in victim.members])}
+        self._largest = {"": largest(self._fleet, [each for victim in self._alone for each in victim.members])}
         """The most that one executor of a session holds; of those that are alone, under no name."""
         self._victims: dict[str, list[ExecutorVictim]] = {}
         sessions = (*(executor.session or "" for executor in world.executors if executor.may_stay), *held)
@@ -142,8 +142,7 @@ class Reclaim:
         """Return whether enough could be free if each session lost as many executors as it may."""
         losses = {session: min(loser.left, loser.held) for session, loser in self._losers(claim).items()}
         for session in losses.keys() - self._largest.keys():
-            held = self._executors.get(session, [])
-            self._largest[session] = largest(self._fleet, [executor.id for executor in held])
+            self._largest[session] = largest(self._fleet, self._executors.get(session, []))
         losses[""] = len(self._alone)
         fleet, claimant = claim.outlook.fleet, claim.claimant
         return may_suffice(fleet, claimant.requirement, claimant.batch_size, losses=losses, each=self._largest)

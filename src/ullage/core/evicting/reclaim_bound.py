@@ -11,6 +11,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from ullage.core.books.fleet import Fleet
+from ullage.core.sharing.world import ExecutorView
 from ullage.model.request import ResourceRequirement
 
 
@@ -39,10 +40,10 @@ class Sums(NamedTuple):
         return Sums(*map(max, self, other))
 
 
-def largest(fleet: Fleet, executors: Iterable[str]) -> Sums:
-    """Return the most that one of these executors holds, each amount for itself."""
-    found = Sums()
-    held = (fleet.ledger[each].requirement for each in executors if each in fleet.ledger)
+def largest(fleet: Fleet, executors: Iterable[ExecutorView]) -> Sums:
+    """Return the most that one of these executors holds, each amount for itself; in a trial also if it has left."""
+    found, ledger = Sums(), fleet.ledger
+    held = (ledger[each.id].requirement if each.id in ledger else each.requirement for each in executors)
     for requirement in {id(each): each for each in held}.values():
         found = found.most(Sums.of(requirement))
     return found
